@@ -7,17 +7,17 @@ type Op string
 
 // Operations, named as in RFC 6902.
 const (
-	OpAdd     Op = "add"     // The place had no value before; in an array, later elements moved up.
-	OpRemove  Op = "remove"  // The place has no value afterwards; in an array, later elements moved down.
-	OpReplace Op = "replace" // The place has a value before and after.
+	OpAdd     Op = "add"     // A member was added to an object, or an element was inserted into an array; the indexes of later elements grew by 1.
+	OpRemove  Op = "remove"  // A member or an element was removed; in an array, the indexes of later elements fell by 1.
+	OpReplace Op = "replace" // The value of an existing member or element was replaced.
 )
 
-// Change is one modification of an object, and its author. It is the only description of modifications in this project:
-// all reports and stored forms are renderings of a list of Changes.
+// Change is one modification of an object, and its author. All reports and all stored data about modifications are
+// derived from Changes.
 type Change struct {
-	// Path is the JSON pointer of the place at the moment of the change.
+	// Path is the JSON pointer of the changed place. Its array indexes are those at the time of the change.
 	Path string `json:"path"`
-	// Op determines whether Before, After or both are set.
+	// Op is the operation. OpAdd sets only After, OpRemove only Before, OpReplace both.
 	Op Op `json:"op"`
 	// Element is true for an element of an array, and false for a member of an object.
 	Element bool `json:"element,omitempty"`
@@ -27,9 +27,10 @@ type Change struct {
 	After any `json:"after,omitempty"`
 	// By is the author of the change. It is shared and must not be modified.
 	By *Author `json:"by,omitempty"`
-	// Shadows are the indexes of earlier changes that this change hides and that no change in between has hidden, in
-	// the same list, ascending. A change hides earlier changes of the same value or inside it. If elements of an array
-	// moved in between, their places moved with them. [Hidden] also yields the changes that the Shadows hide in turn.
+	// Shadows are the indexes, in the same list, of the earlier changes that this change hides, ascending. A change
+	// hides the earlier changes of the same value and of the values inside it, even if insertions or removals have
+	// moved the value in an array. A change that an earlier change already hides is not in the list; [Hidden] also
+	// yields those.
 	Shadows []int `json:"shadows,omitempty"`
 }
 
@@ -49,22 +50,24 @@ func (p Policy) String() string {
 	return p.Kind + " " + p.Namespace + "/" + p.Name
 }
 
-// Author is the place in a policy that made a change, or Refract itself, which leaves some fields to each cluster.
+// Author is the part of a policy that made a change. For a field that Refract itself leaves to each cluster, only Left
+// is set.
 type Author struct {
-	// Policy is zero if Left is set.
+	// Policy is the policy; zero if Left is set.
 	Policy Policy `json:"policy,omitzero"`
-	// Left is the reason why Refract leaves a field to each cluster although no policy requests it; empty for a policy.
+	// Left is the reason why Refract leaves a field to each cluster without a request by a policy. It is empty for a
+	// change by a policy.
 	Left string `json:"left,omitempty"`
 	// Rule is the index of the rule; [NoRule] stands for the policy as a whole.
 	Rule int `json:"rule"`
 	// Overrider is the name of the list inside the rule, as in the manifest. It is empty if the author is the rule as a
 	// whole.
 	Overrider string `json:"overrider,omitempty"`
-	// Item is the index in that list.
+	// Item is the index in the list that Overrider names.
 	Item int `json:"item"`
 }
 
-// NoRule is the rule of changes by a policy without rules.
+// NoRule is the value of Rule for policies that have no rules.
 const NoRule = -1
 
 // String returns for example "OverridePolicy default/web rule 0 jsonpatch[2]".

@@ -13,7 +13,7 @@ import (
 	"unsafe"
 )
 
-// Facts that a [PathError] states. Callers may test for them.
+// Reasons in a [PathError]. Callers may test for them with errors.Is.
 var (
 	ErrNotFound = errors.New("does not exist")
 	ErrType     = errors.New("has the wrong type")
@@ -28,7 +28,7 @@ type PathError struct {
 	Err  error
 }
 
-// Error returns the path and the fact.
+// Error returns the path and the reason.
 func (e *PathError) Error() string {
 	if e.Path == "" {
 		return "the object " + e.Err.Error()
@@ -62,20 +62,21 @@ func Lookup(value any, p Pointer) (any, error) {
 	return value, nil
 }
 
-// Doc is an object under edit. It copies an object or array before the first write inside it, and shares all others
-// with the original. It never modifies the original, nor the values that it is given to write. A Doc is for one
+// Doc edits an object. It copies an object or array before the first write inside it, and shares all others with the
+// original. It modifies neither the original nor the values that callers pass to Add, Replace and Set. A Doc is for one
 // goroutine.
 type Doc struct {
 	root map[string]any
-	// The objects and arrays that only this Doc refers to, by identity: the address of an object, or of the first
-	// element of an array. Pointers keep the listed values from being collected, so that no address is used again.
+	// objects and arrays identify the values that only this Doc refers to: an object by its address, an array by the
+	// address of its first element. The addresses are pointers, so the garbage collector keeps these values and their
+	// addresses are not used again.
 	objects members[unsafe.Pointer]
 	arrays  members[*any]
 	copied  int
 }
 
-// Edit returns a Doc of root. The caller may list as owned the objects that have no other reference; the Doc writes to
-// them directly.
+// Edit returns a Doc of root. The Doc writes directly to the objects in owned; the caller guarantees that nothing else
+// refers to them.
 func Edit(root map[string]any, owned ...map[string]any) *Doc {
 	d := &Doc{root: root}
 	for _, m := range owned {
@@ -86,28 +87,28 @@ func Edit(root map[string]any, owned ...map[string]any) *Doc {
 	return d
 }
 
-// Root returns the object with all edits so far. It shares unedited parts with the original, so write to it only
-// through the Doc. Such a write may or may not show in a map that Root returned earlier.
+// Root returns the object with all edits so far. It shares unedited parts with the original, so only the Doc may write
+// to it. The result of an earlier call may or may not contain later edits.
 func (d *Doc) Root() map[string]any { return d.root }
 
-// Copied returns the number of copied and moved values so far, as a measure of the cost of the edits: an element of an
-// array counts 1, a member of an object 32.
+// Copied returns the cost of the edits so far: 1 for each copied or moved element of an array, and 32 for each copied
+// member of an object.
 func (d *Doc) Copied() int { return d.copied }
 
-// costOfMember is the cost of copying a member of an object. An element of an array costs 1.
+// costOfMember is the cost of a copied member of an object. An element of an array costs 1.
 const costOfMember = 32
 
-// Lookup returns the value at p like the function [Lookup]. A later write inside that value may or may not show in it.
+// Lookup returns the value at p like the function [Lookup]. The returned value may or may not contain later edits.
 func (d *Doc) Lookup(p Pointer) (any, error) { return Lookup(d.root, p) }
 
-// Add writes value to p. A member of an object is added, or replaced if it exists. An element of an array is inserted
-// before the element with that index, or after the last element for the segment "-". The parent must exist.
+// Add writes value to p. It adds or replaces a member of an object. In an array it inserts value before the element
+// with that index, or after the last element for the segment "-". The parent must exist.
 //
 // Source: RFC 6902, section 4.1.
 func (d *Doc) Add(p Pointer, value any) (Change, error) { return d.write(p, add, value) }
 
-// Replace replaces the existing value at p. The segment "-1" names the last element of an array, as an addition to RFC
-// 6901: here, in Set and in Remove, and in every segment before the last one of any written place.
+// Replace replaces the existing value at p. In Replace, Set and Remove, the segment "-1" names the last element of an
+// array; RFC 6901 does not have it. All writing methods accept it before the last segment of p.
 //
 // Source: RFC 6902, section 4.3.
 func (d *Doc) Replace(p Pointer, value any) (Change, error) { return d.write(p, replace, value) }
@@ -134,11 +135,11 @@ type edit struct {
 	*Doc
 	verb  verb
 	value any
-	path  string // The pointer's text, with indexes in place of - and -1.
-	at    slot   // Position of the node reached so far.
+	path  string // Text of the pointer; indexes replace - and -1.
+	at    slot   // Position of the current node.
 }
 
-// slot is a member of an object, an element of an array or, if it is zero, the root.
+// slot is a member of an object or an element of an array. The zero slot is the root.
 type slot struct {
 	object map[string]any
 	key    string
@@ -146,8 +147,8 @@ type slot struct {
 	index  int
 }
 
-// write descends to the parent of p. It copies the parent and all values around it that the Doc does not own, so that
-// it can write to them. A failed write may leave copies that equal their originals.
+// write descends to the parent of p and writes there. On the way it copies all objects and arrays that the Doc does not
+// own. After a failed write, some of these copies may remain; they equal their originals.
 func (d *Doc) write(p Pointer, v verb, value any) (Change, error) {
 	if len(p.segments) == 0 {
 		return Change{}, &PathError{Err: errWhole}
@@ -172,7 +173,7 @@ func (d *Doc) write(p Pointer, v verb, value any) (Change, error) {
 	}
 }
 
-// enter returns the value at s inside node, and makes the Doc own node.
+// enter copies node unless the Doc owns it, and returns the value at s inside node.
 func (e *edit) enter(node any, s segment, depth int) (any, error) {
 	switch n := node.(type) {
 	case map[string]any:
@@ -194,7 +195,7 @@ func (e *edit) enter(node any, s segment, depth int) (any, error) {
 	}
 }
 
-// index returns the index of the existing element of a that s names.
+// index returns the index that s stands for in the array. It is an error if the array has no such element.
 func (e *edit) index(a []any, s segment, depth int) (int, error) {
 	i := s.index
 	if i == lastIndex {
@@ -213,7 +214,7 @@ func (e *edit) index(a []any, s segment, depth int) (int, error) {
 	return i, nil
 }
 
-// member writes the member of n with this key.
+// member adds, replaces or removes the member of n with this key.
 func (e *edit) member(n map[string]any, key string) (Change, error) {
 	before, there := n[key]
 	c := Change{Path: e.path, Op: OpReplace, Before: before, After: e.value}
@@ -231,7 +232,7 @@ func (e *edit) member(n map[string]any, key string) (Change, error) {
 	return c, nil
 }
 
-// element writes the element of n that s names.
+// element inserts, replaces or removes the element of n at s.
 func (e *edit) element(n []any, s segment, depth int) (Change, error) {
 	if e.verb == add {
 		return e.insert(n, s, depth)
@@ -279,7 +280,7 @@ func (e *edit) insert(n []any, s segment, depth int) (Change, error) {
 	return c, nil
 }
 
-// ownObject returns m if the Doc owns it; otherwise it replaces m by a copy, which it returns.
+// ownObject returns m if the Doc owns it. Otherwise it puts a copy in the place of m and returns the copy.
 func (e *edit) ownObject(m map[string]any) map[string]any {
 	if m != nil && e.objects.has(address(m)) {
 		return m
@@ -301,8 +302,8 @@ func (e *edit) ownObject(m map[string]any) map[string]any {
 	return m
 }
 
-// ownArray returns a, which has at least one element, if the Doc owns it; otherwise it replaces a by a copy, which it
-// returns.
+// ownArray returns the array itself if the Doc owns it. Otherwise it puts a copy in its place and returns the copy. The
+// array has at least one element.
 func (e *edit) ownArray(a []any) []any {
 	if e.arrays.has(&a[0]) {
 		return a
@@ -313,8 +314,8 @@ func (e *edit) ownArray(a []any) []any {
 	return a
 }
 
-// hang puts an array that the Doc owns in the position of the array that was reached. That position is never the root,
-// which is an object.
+// hang writes the array to the current position, and marks it as owned. The position is never the root, because the
+// root is an object.
 func (e *edit) hang(a []any) {
 	if len(a) > 0 && !e.arrays.has(&a[0]) {
 		e.arrays.add(&a[0])
@@ -328,10 +329,11 @@ func (e *edit) hang(a []any) {
 
 func address(m map[string]any) unsafe.Pointer { return reflect.ValueOf(m).UnsafePointer() }
 
-// members is a set that is fast while it is small. The zero value is empty.
+// members is a set for a usually small number of members: up to aFew it is a list, and then a map. The zero value is
+// empty.
 type members[T comparable] struct {
 	few  []T
-	many map[T]struct{} // Used instead of few once it is set.
+	many map[T]struct{} // The set, once it has more than aFew members; few is unused then.
 }
 
 const aFew = 64
@@ -375,7 +377,7 @@ func noPlaces(v any) error {
 // prefix returns the first n segments of the text of a pointer.
 func prefix(text string, n int) string { return Pointer{text: text}.prefix(n) }
 
-// withIndex returns the text of a pointer, with an index in place of segment number depth.
+// withIndex returns text with index as the segment number depth.
 func withIndex(text string, depth, index int) string {
 	return prefix(text, depth) + "/" + strconv.Itoa(index) + text[len(prefix(text, depth+1)):]
 }

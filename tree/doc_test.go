@@ -319,8 +319,7 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// TestDocShares verifies that unedited parts are shared with the original, and that edited parts are copied exactly
-// once.
+// TestDocShares verifies that unedited parts are shared with the original, and that each edited part is copied once.
 func TestDocShares(t *testing.T) {
 	in := parse(t, "{a: {x: 1}, b: {c: {e: 1}, d: [1]}}")
 	d := Edit(in)
@@ -348,7 +347,8 @@ func TestDocShares(t *testing.T) {
 	}
 }
 
-// TestDocGivenValues verifies that later edits do not write to a given value, which many documents share.
+// TestDocGivenValues verifies that a later edit does not write to a value that a caller passed to Add: other documents
+// may share it.
 func TestDocGivenValues(t *testing.T) {
 	given := parse(t, "{list: [{a: 1}], map: {b: 1}}")
 	before := runtime.DeepCopyJSON(given)

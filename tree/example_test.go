@@ -43,7 +43,7 @@ func ExampleDoc() {
 	// {"spec":{"containers":[{"image":"web:v1","name":"web"}],"replicas":3}}
 }
 
-// A thread finds the authors of a value, at each place that the value had.
+// A thread finds the authors of a value, even if the value moved inside an array.
 func ExampleTrace() {
 	doc := tree.Edit(map[string]any{"args": []any{"-v", "--port=80"}})
 	var record tree.Record

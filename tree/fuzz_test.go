@@ -17,7 +17,7 @@ import (
 // choices turns the bytes of a fuzzer into decisions.
 type choices struct{ rest []byte }
 
-// below returns a number below n, and 0 when no bytes are left.
+// below returns a number below n. It returns 0 when all bytes are used.
 func (c *choices) below(n int) int {
 	if len(c.rest) == 0 {
 		return 0
@@ -27,7 +27,7 @@ func (c *choices) below(n int) int {
 	return int(b) % n
 }
 
-// keys are few, so that paths often meet. Some look like indexes.
+// keys is a short list, so that paths often collide. Some keys look like indexes.
 var keys = []string{"a", "b", "0", "1", "-", "-1", "x/y", "~"}
 
 func (c *choices) value(depth int) any {
@@ -65,7 +65,7 @@ func (c *choices) object(depth int) map[string]any {
 	return m
 }
 
-// pointer returns a place that usually exists in doc.
+// pointer returns a place; in most cases the place exists in doc.
 func (c *choices) pointer(doc any) Pointer {
 	var p Pointer
 	for {
@@ -92,14 +92,14 @@ func (c *choices) pointer(doc any) Pointer {
 	}
 }
 
-// FuzzDoc compares a sequence of edits with the same edits by json-patch, which reads and writes JSON text. It compares
-// the results, and whether an edit fails. The two differ on purpose in these points, which reference compensates for:
+// FuzzDoc makes the same edits with a Doc and with json-patch, which reads and writes JSON text. It compares the
+// results, and which edits fail. These differences are on purpose, and the function reference compensates for them:
 //
-//   - The index -1: json-patch supports all negative indexes or none; here it supports none. A Doc supports only -1, except as the last
+//   - The index -1: the json-patch of this test supports no negative index. A Doc supports -1, except as the last
 //     segment of an add.
-//   - Set, which json-patch does not have: a missing member is added.
+//   - Set, which json-patch does not have: it adds a missing member.
 //
-// They also differ in these points, which the keys above avoid and TestDoc covers:
+// The test avoids these differences by its choice of keys, and TestDoc covers them:
 //
 //   - json-patch takes an empty key for the object itself;
 //   - json-patch accepts all indexes that strconv.Atoi accepts, such as +1 and 01.
@@ -162,8 +162,8 @@ func reference(t *testing.T, doc map[string]any, verb string, p Pointer, value a
 	return got, nil
 }
 
-// resolve returns the path in which each -1 that a Doc supports is replaced by the index, and the value that contains
-// the last segment.
+// resolve replaces each -1 that a Doc supports by the index of the last element. It returns the resulting path, and the
+// value that contains the last segment.
 func resolve(doc any, verb string, p Pointer) (path string, parent any) {
 	var out Pointer
 	segments := p.Keys()
@@ -222,8 +222,8 @@ func marshal(t *testing.T, v any) []byte {
 	return text
 }
 
-// checkChange verifies that a change is an operation of RFC 6902 with the same effect on the document before it, and
-// that the recorded previous value is correct.
+// checkChange verifies that the change is an RFC 6902 operation that turns before into after, and that it recorded the
+// correct previous value.
 func checkChange(t *testing.T, before, after map[string]any, c Change) {
 	t.Helper()
 	again, err := patch(t, before, string(c.Op), c.Path, c.After)
@@ -247,8 +247,8 @@ func checkChange(t *testing.T, before, after map[string]any, c Change) {
 	}
 }
 
-// FuzzRecord compares the shadows of changes to an array of objects with those of a model in which every element
-// carries its own history.
+// FuzzRecord compares the Shadows of changes to an array of objects with a model. In the model every element has its
+// own history.
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("\x00\x00\x03\x01\x01\x00\x02\x01\x03\x00\x03\x01\x00\x00\x03\x00"))
@@ -256,7 +256,7 @@ func FuzzRecord(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		type element struct {
 			changes []int // Visible changes of the element or inside it.
-			inside  []int // Visible changes of its member v.
+			inside  []int // Visible changes of the member v of the element.
 		}
 		model := []*element{{}, {}, {}}
 		d := Edit(map[string]any{"l": []any{map[string]any{"v": int64(0)}, map[string]any{"v": int64(0)}, map[string]any{"v": int64(0)}}})

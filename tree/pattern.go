@@ -11,8 +11,8 @@ import (
 // each member whose key has that prefix. A Pattern is immutable and may be shared.
 type Pattern struct{ pointer Pointer }
 
-// ParsePattern parses a pattern. The error for a text that is not a JSON pointer, and for the whole value, which is not
-// a place inside the value, wraps [ErrPointer].
+// ParsePattern parses a pattern. It rejects a text that is not a JSON pointer, and the pointer of the whole value. The
+// error wraps [ErrPointer].
 func ParsePattern(s string) (Pattern, error) {
 	p, err := Parse(s)
 	if err != nil {
@@ -42,9 +42,8 @@ func (p Pattern) Keys() []string { return p.pointer.Keys() }
 // Equal reports whether p and q are the same pattern.
 func (p Pattern) Equal(q Pattern) bool { return p.pointer.Equal(q.pointer) }
 
-// Places returns the existing places of value that match the pattern. Members of objects are ordered by key, and
-// elements of arrays come from the last to the first, so that a caller can remove the places one after the other.
-// Places modifies nothing.
+// Places returns the existing places of value that match the pattern. Members of objects are ordered by key. Elements
+// of arrays are ordered from the last to the first, so that a caller can remove the places one after the other.
 func (p Pattern) Places(value any) []Pointer {
 	var found []Pointer
 	var walk func(value any, at Pointer, segments []segment)
@@ -90,8 +89,8 @@ func beginning(object map[string]any, prefix string) []string {
 	return keys
 }
 
-// Covers reports whether a place, given by its unescaped segments, matches the pattern or lies inside a match. The
-// segment * of the place stands for an element of an array with an unknown index.
+// Covers reports whether a place matches the pattern or lies inside a match. The place is given by its unescaped
+// segments; its segment * stands for an element of an array with an unknown index.
 func (p Pattern) Covers(keys []string) bool {
 	if len(keys) < len(p.pointer.segments) {
 		return false

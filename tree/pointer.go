@@ -15,11 +15,10 @@ type Pointer struct {
 	segments []segment
 }
 
-// segment is one step of a pointer. The value that the pointer is applied to determines whether it is a key of an
-// object or an index of an array.
+// segment is one step of a pointer. In an object it is a key, and in an array an index.
 type segment struct {
 	key   string
-	index int // Meaning of key in an array: an index, or one of the constants below.
+	index int // The index that key stands for in an array, or one of the constants below.
 }
 
 const (
@@ -89,7 +88,7 @@ func (p Pointer) Keys() []string {
 // Equal reports whether p and q are the same place.
 func (p Pointer) Equal(q Pointer) bool { return slices.Equal(p.segments, q.segments) }
 
-// Escape returns key in the form that it has in the text of a pointer.
+// Escape returns key as a segment of a JSON pointer.
 func Escape(key string) string {
 	if !strings.ContainsAny(key, "~/") {
 		return key
@@ -115,7 +114,7 @@ func (p Pointer) prefix(n int) string {
 	return p.text[:end]
 }
 
-// unescape returns the key that s stands for, and whether s is well-formed.
+// unescape returns the key for the escaped segment s, and whether s is well-formed.
 func unescape(s string) (string, bool) {
 	if !strings.Contains(s, "~") {
 		return s, true
@@ -135,8 +134,8 @@ func unescape(s string) (string, bool) {
 	return b.String(), true
 }
 
-// parseIndex returns the meaning of key in an array. The grammar is that of RFC 6901: no sign, no leading zero. A key
-// of more than nine digits is not an index, because no array has so many elements.
+// parseIndex returns the index that key stands for in an array. The grammar is that of RFC 6901: no sign, no leading
+// zero. A key of more than nine digits is not an index, because no array has so many elements.
 func parseIndex(key string) int {
 	switch {
 	case key == "-":

@@ -8,30 +8,30 @@ import (
 	"strings"
 )
 
-// Record is the list of all changes of one object, the first one first. Each change lists the earlier changes that it
-// hides ([Change.Shadows]). No change is in two of these lists, so n changes take time and memory proportional to n, and
-// not to n². The insertion or removal of an element of an array also takes time for each changed element behind it. The
-// zero value is empty. A Record is for one goroutine, and must not be copied after its first change.
+// Record is the list of all changes of one object, in their order. Add sets the [Change.Shadows] of each change. A
+// change is in the Shadows of at most one other change, so n changes take time and memory proportional to n, and not to
+// n². The insertion or removal of an element of an array also takes time for each changed element with a larger index.
+// The zero value is empty. A Record is for one goroutine, and must not be copied after its first change.
 type Record struct {
 	changes []Change
-	hidden  uint64 // One bit for each of the first changes, up to few: set if the change is hidden.
+	hidden  uint64 // Bit i is set if changes[i] is hidden; used only for the first changes, up to few.
 	root    written
 	spare   []written // Unused nodes.
 }
 
-// few is the number of changes up to which a search through the list is faster than a tree of the changed places. Most
-// objects do not have more changes.
+// few is the largest number of changes that Add searches in the list. With more changes, a tree of the changed places
+// is faster. Most objects have fewer changes.
 const few = 20
 
-// written is a node of the tree of changed places. It has the changes of its place that no later change hides.
+// written is a node of the tree of changed places. It lists the changes of its place that no later change hides.
 type written struct {
-	segment string // Last segment of the path, escaped; unused for an element of an array, which has an index.
+	segment string // Last segment of the path, escaped; empty for an element of an array, which has an index.
 	index   int
-	// changes are the changes of the value itself. For an array they include the removals of elements.
+	// changes are the indexes of the changes of the value itself. For an array they include the removals of elements.
 	changes []int
-	one     [1]int     // Storage of changes, which usually has one element.
-	inside  []*written // Changed places directly inside this one, sorted by index in an array, otherwise by segment.
-	array   bool       // Whether the value is known to be an array.
+	one     [1]int     // Memory for changes, which usually has one element.
+	inside  []*written // Changed places directly inside this one. In an array they are sorted by index, otherwise by segment.
+	array   bool       // Whether a change has shown that the value is an array.
 }
 
 // Changes returns the added changes. The slice is shared and must not be modified.
@@ -43,7 +43,7 @@ func (r *Record) Len() int { return len(r.changes) }
 // Grow makes room for n more changes.
 func (r *Record) Grow(n int) { r.changes = slices.Grow(r.changes, n) }
 
-// Add adds c, and sets its Shadows.
+// Add appends c, and sets its Shadows.
 func (r *Record) Add(c Change) {
 	n := len(r.changes)
 	switch {
@@ -60,10 +60,10 @@ func (r *Record) Add(c Change) {
 	r.changes = append(r.changes, c)
 }
 
-// look returns the changes that c hides. It searches the list of changes, which is short.
+// look returns the indexes of the changes that c hides. It searches the whole list, which is short.
 func (r *Record) look(c *Change) []int {
 	if c.Element && c.Op == OpAdd {
-		return nil // The insertion hides nothing: the earlier element at this index now has the next index.
+		return nil // An insertion hides nothing: the earlier element at this index gets the next index.
 	}
 	var hidden []int
 	for i, place := range touches(r.changes, c.Path) {
@@ -76,7 +76,7 @@ func (r *Record) look(c *Change) []int {
 	return hidden
 }
 
-// note adds the change with index n to the tree, and returns the changes that it hides.
+// note adds change number n to the tree, and returns the indexes of the changes that it hides.
 func (r *Record) note(c *Change, n int) []int {
 	around, path := &r.root, strings.TrimPrefix(c.Path, "/")
 	for {
@@ -99,7 +99,7 @@ func (r *Record) note(c *Change, n int) []int {
 	around.becomeArray()
 	index := indexOf(path)
 	i, there := around.find("", index)
-	if c.Op == OpAdd { // The insertion hides nothing: the earlier element at this index now has the next index.
+	if c.Op == OpAdd { // An insertion hides nothing: the earlier element at this index gets the next index.
 		around.move(i, 1)
 		at := r.node()
 		at.index = index
@@ -118,7 +118,7 @@ func (r *Record) note(c *Change, n int) []int {
 	return sorted(hidden)
 }
 
-// enter returns the node of a place directly inside another one. It creates the node if necessary.
+// enter returns the node for segment inside around. It creates a missing node.
 func (r *Record) enter(around *written, segment string) *written {
 	index := 0
 	if around.array {
@@ -134,7 +134,7 @@ func (r *Record) enter(around *written, segment string) *written {
 	return at
 }
 
-// node returns a new node. It allocates several nodes at once, to save allocations.
+// node returns a new node. It allocates 16 nodes at once, because that is cheaper.
 func (r *Record) node() *written {
 	if len(r.spare) == 0 {
 		r.spare = make([]written, 16)
@@ -144,7 +144,7 @@ func (r *Record) node() *written {
 	return at
 }
 
-// set makes a change of the value the only visible one.
+// set records that change hides all earlier changes of the value.
 func (w *written) set(change int) {
 	w.one[0] = change
 	w.changes = w.one[:]
@@ -161,8 +161,8 @@ func (w *written) find(segment string, index int) (int, bool) {
 	})
 }
 
-// becomeArray records that the value is an array, and sorts w.inside by index. Only a change of an element reveals this:
-// a path alone does not show whether a number is an index or the key of an object.
+// becomeArray records that the value is an array, and sorts w.inside by index. Only a change of an element shows this:
+// in a path, a number may be an index or a key of an object.
 func (w *written) becomeArray() {
 	if w.array {
 		return
@@ -181,7 +181,7 @@ func (w *written) move(i, by int) {
 	}
 }
 
-// all appends the changes of the value, and of all places inside it at any depth.
+// all appends the changes of the value, and of all places inside it at any depth, to the list.
 func (w *written) all(to []int) []int {
 	to = append(to, w.changes...)
 	for _, at := range w.inside {
@@ -195,7 +195,7 @@ func sorted(changes []int) []int {
 	return changes
 }
 
-// indexOf returns the index that a segment of a path stands for, or -1.
+// indexOf returns the index in a segment of a path, or -1 for another segment.
 func indexOf(segment string) int {
 	i, err := strconv.Atoi(segment)
 	if err != nil {
@@ -204,8 +204,8 @@ func indexOf(segment string) int {
 	return i
 }
 
-// Hidden yields the index of each change that changes[i] hides: its shadows, the shadows of its shadows, and so on. It
-// yields each index once. Calls for all n changes together may yield n²/2 indexes.
+// Hidden yields the index of each change that changes[i] hides: its Shadows, the Shadows of these changes, and so on.
+// It yields each index once. Calls for all n changes together may yield n²/2 indexes.
 func Hidden(changes []Change, i int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		next := slices.Clone(changes[i].Shadows)

@@ -115,8 +115,8 @@ func TestHidden(t *testing.T) {
 	}
 }
 
-// BenchmarkRecord records changes at one place, inside one array, and at distinct places. The time for each change must
-// not grow with the number of changes.
+// BenchmarkRecord records changes at one place, inside one array, and at distinct places. The time per change must not
+// grow with the number of changes.
 func BenchmarkRecord(b *testing.B) {
 	for name, path := range map[string]func(i int) Change{
 		"Same":   func(int) Change { return Change{Path: "/data/x", Op: OpReplace} },

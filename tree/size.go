@@ -23,8 +23,8 @@ func Values(text []byte) int {
 	return n
 }
 
-// Size returns the size in bytes of the JSON that encoding/json writes for a value, without writing it. A value that
-// has no JSON counts 0.
+// Size returns the size in bytes of the JSON that encoding/json would write for a value. It does not write the JSON.
+// The size of a value that JSON cannot represent is 0.
 func Size(value any) int {
 	switch v := value.(type) {
 	case nil:
@@ -62,8 +62,8 @@ func Size(value any) int {
 	}
 }
 
-// sizeOfString counts escapes: for control characters, quotes, backslashes, characters with a meaning in HTML, the two
-// line separators of JavaScript, and bytes that are not UTF-8.
+// sizeOfString includes the escapes that encoding/json writes for control characters, quotes, backslashes, HTML
+// characters, the two line separators of JavaScript, and bytes that are not UTF-8.
 func sizeOfString(s string) int {
 	const short, long = len(`\n`), len(`\u0000`)
 	n := len(s) + len(`""`)

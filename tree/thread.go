@@ -8,27 +8,29 @@ import (
 
 // Thread follows one value through the changes of an object, and finds the authors of the value. A member of an object
 // stays the same value when it is replaced, or removed and added again. An element of an array, and everything inside
-// it, moves when other elements are inserted or removed before it; its thread begins with the change that inserted it
-// and ends with the change that removed it.
+// it, moves when another element is inserted or removed before it. The thread of an element begins with its insertion
+// and ends with its removal.
 type Thread struct {
-	// Born is the index of the change that inserted the value, or a value around it, into an array; -1 if no change
-	// did.
+	// Born is the index of the change that inserted the value, or an element that contains it, into an array; -1 if no
+	// change did this.
 	Born int
-	// Gone is the index of the change that removed the value, or a value around it, from an array; the number of
-	// changes if no change did.
+	// Gone is the index of the change that removed the value, or an element that contains it, from an array; the number
+	// of changes if no change did this.
 	Gone int
-	// First is the place of the value, a JSON pointer, before all changes or right after Born.
+	// First is the JSON pointer of the value before all changes or, if a change inserted the value into an array, right
+	// after that change.
 	First string
-	// Last is the place of the value after all changes or right before Gone.
+	// Last is the JSON pointer of the value after all changes or, if a change removed the value from an array, right
+	// before that change.
 	Last string
 
 	changes []Change
 }
 
-// Trace follows the value that is at place, the text of a [Pointer], before the change with index at: back to its first
-// place and forward to its last one. If at is the number of changes, it follows the value at that place after all
-// changes. The changes are those of one object, in the order of a [Record]; the thread shares them. The value need not
-// exist: an absent value has authors as well.
+// Trace follows the value that is at place, the text of a [Pointer], right before changes[at]: back to its first place
+// and forward to its last place. If at is len(changes), place is the place after all changes. The changes are those of
+// one object, in the order of a [Record]; the thread shares them. The value need not exist: an absent value has authors
+// as well.
 func Trace(changes []Change, place string, at int) Thread {
 	t := Thread{Born: -1, Gone: len(changes), First: place, Last: place, changes: changes}
 	for i := at; i < len(changes); i++ {
@@ -50,9 +52,9 @@ func Trace(changes []Change, place string, at int) Thread {
 	return t
 }
 
-// Touches yields the changes of the value, of a value around it (Born and Gone among them), or of a value inside it,
-// from the last to the first. For each it yields the index of the change, and the place of the value right before the
-// change, or right after it for Born. [Covers] distinguishes the three cases.
+// Touches yields the changes of the value, of values that contain it (Born and Gone among them), and of values inside
+// it, from the last change to the first. For each change it yields the index, and the place of the value right before
+// the change (for Born, right after it). [Covers] distinguishes the three cases.
 func (t Thread) Touches() iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		if t.Gone < len(t.changes) && !yield(t.Gone, t.Last) {
@@ -62,8 +64,8 @@ func (t Thread) Touches() iter.Seq2[int, string] {
 	}
 }
 
-// Author returns the author of the last change that touched the value, which determined the final value; nil if no
-// change did.
+// Author returns the author of the last change in Touches, which determined the final value. It returns nil without
+// such a change.
 func (t Thread) Author() *Author {
 	var by *Author
 	t.Touches()(func(i int, _ string) bool {
@@ -73,7 +75,7 @@ func (t Thread) Author() *Author {
 	return by
 }
 
-// touches is [Thread.Touches] for the value that is at place after all changes.
+// touches implements [Thread.Touches] for a value that exists at place after all changes.
 func touches(changes []Change, place string) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		for i := len(changes) - 1; i >= 0; i-- {
@@ -90,21 +92,22 @@ func touches(changes []Change, place string) iter.Seq2[int, string] {
 	}
 }
 
-// touches reports whether c changed the value at a place that is the same before and after c.
+// touches reports whether c changed the value at place, a value that contains it, or a value inside it. The change c
+// does not move the value.
 func (c *Change) touches(place string) bool {
-	if c.moves() { // The length of an array has changed: that array is the value, or inside it.
+	if c.moves() { // The length of an array has changed. This concerns place if the array is at place or inside it.
 		return Covers(place, c.array())
 	}
 	return Covers(c.Path, place) || Covers(place, c.Path)
 }
 
-// moves reports whether c moves the elements behind its place.
+// moves reports whether c changes the indexes of later elements of an array.
 func (c *Change) moves() bool { return c.Element && c.Op != OpReplace }
 
-// array returns the place of the array whose element c changes.
+// array returns the path of the array that c changes.
 func (c *Change) array() string { return c.Path[:strings.LastIndexByte(c.Path, '/')] }
 
-// placeBefore returns the place before c of the value that is at place after c. The change c did not insert the value.
+// placeBefore returns the place that a value had before c. Its place after c is given, and c did not insert it.
 func placeBefore(place string, c *Change) string {
 	switch {
 	case !c.moves():
@@ -116,7 +119,7 @@ func placeBefore(place string, c *Change) string {
 	}
 }
 
-// placeAfter returns the place after c of the value that is at place before c. The change c does not remove the value.
+// placeAfter returns the place that a value has after c. Its place before c is given, and c does not remove it.
 func placeAfter(place string, c *Change) string {
 	switch {
 	case !c.moves():
@@ -128,8 +131,8 @@ func placeAfter(place string, c *Change) string {
 	}
 }
 
-// shifted returns the place after its index in c's array is shifted, if that index is c's own or larger. A key that is
-// not an index stays unchanged.
+// shifted adds by to the index of place in the array of c if that index is not smaller than the index that c changes.
+// Other places, and keys that are not indexes, stay unchanged.
 func (c *Change) shifted(place string, by int) string {
 	array := c.array()
 	if place == array || !Covers(array, place) {
@@ -138,7 +141,7 @@ func (c *Change) shifted(place string, by int) string {
 	from := len(array) + 1
 	text, _, _ := strings.Cut(place[from:], "/")
 	index := parseIndex(text)
-	if index < parseIndex(c.Path[from:]) { // A key that is not an index is negative.
+	if index < parseIndex(c.Path[from:]) { // parseIndex returns a negative number for a key that is not an index.
 		return place
 	}
 	return place[:from] + strconv.Itoa(index+by) + place[from+len(text):]

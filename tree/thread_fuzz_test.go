@@ -11,19 +11,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// modelSlot is a place of the model with its history. When an array gets or loses an element, the model moves slots; it
-// never computes a path.
+// modelSlot is a place in the model, with its history. When an element is inserted into an array or removed, the model
+// moves slots; it never computes a path.
 type modelSlot struct {
 	members map[string]*modelSlot // By key or index.
 	origin  string                // Place before all changes; empty if the slot did not exist then.
 	born    int
 	gone    int
-	last    string // Set when the slot is gone.
-	touched []int  // The changes of the value, around it or inside it.
-	covered []int  // The part of touched that is not inside the value.
+	last    string // Last place; set when the slot is removed.
+	touched []int  // The changes of the value, of values that contain it, or of values inside it.
+	covered []int  // The part of touched without the changes of values inside the value.
 }
 
-// model is the slots of an object, and the removed slots.
+// model is the tree of the slots of an object, and the list of the removed slots.
 type model struct {
 	root *modelSlot
 	gone []*modelSlot
@@ -45,8 +45,8 @@ func modelOf(value any, origin string) *modelSlot {
 	return s
 }
 
-// member returns the slot with this key, and creates it if necessary. A new slot has the changes around it as its
-// history.
+// member returns the slot with this key, and creates a missing slot. The history of a new slot consists of the changes
+// of the values that contain it.
 func (s *modelSlot) member(key string) *modelSlot {
 	if s.members[key] == nil {
 		s.members[key] = &modelSlot{members: map[string]*modelSlot{}, born: s.born, touched: slices.Clone(s.covered), covered: slices.Clone(s.covered)}
@@ -79,7 +79,7 @@ func (m *model) change(c *Change, n int) {
 	}
 }
 
-// cover adds a change of the value at the slot.
+// cover adds change number n to the history of the slot and of all slots inside it.
 func (s *modelSlot) cover(n int) {
 	s.touched, s.covered = append(s.touched, n), append(s.covered, n)
 	for _, inside := range s.members {
@@ -95,7 +95,7 @@ func (m *model) bury(s *modelSlot, place string, n int) {
 	}
 }
 
-// shift moves the elements from the one at the path on.
+// shift moves the element at the path, and all later elements, by the given number of places.
 func (s *modelSlot) shift(path string, by int) {
 	from := parseIndex(path[strings.LastIndexByte(path, '/')+1:])
 	moved := make(map[string]*modelSlot, len(s.members))
@@ -108,8 +108,8 @@ func (s *modelSlot) shift(path string, by int) {
 	s.members = moved
 }
 
-// FuzzTrace edits random objects. For each place, it compares the threads that are traced back from the end and forward
-// from the beginning with the history in the model.
+// FuzzTrace edits random objects. For each place it compares two threads with the history in the model: one traced back
+// from the end, and one traced forward from the beginning.
 func FuzzTrace(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
@@ -140,7 +140,7 @@ func FuzzTrace(f *testing.F) {
 	})
 }
 
-// checkSlots checks the slots that still exist.
+// checkSlots compares the threads of the slots that still exist with their histories.
 func checkSlots(t *testing.T, changes []Change, s *modelSlot, place string) {
 	t.Helper()
 	s.gone, s.last = len(changes), place

@@ -15,7 +15,7 @@ var threadCases = map[string]struct {
 	place   string
 	want    []string // The result of Touches.
 	first   string   // Empty if equal to place.
-	born    int      // Counted from 1; 0 if the value existed before all changes.
+	born    int      // Number of the change, counted from 1; 0 if the value existed before all changes.
 }{
 	"Nobody": {
 		reason: "Without changes a value has no author.",
@@ -162,7 +162,7 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// TestTraceOn follows values forward from before a change.
+// TestTraceOn verifies that Trace follows a value forward from a place before a change.
 func TestTraceOn(t *testing.T) {
 	changes := []Change{
 		element(OpAdd, "/l/0"), element(OpReplace, "/l/2"), element(OpRemove, "/l/0"), element(OpRemove, "/l/1"),
@@ -195,8 +195,8 @@ func TestTraceOn(t *testing.T) {
 	}
 }
 
-// TestTouchesOfGone verifies that the change that removed the value comes first, and that a later removal of another
-// value from the same place does not appear.
+// TestTouchesOfGone verifies that Touches begins with the change that removed the value. A later removal of another
+// value from the same place is not in the list.
 func TestTouchesOfGone(t *testing.T) {
 	changes := []Change{element(OpReplace, "/l/0"), element(OpRemove, "/l/0"), element(OpRemove, "/l/0")}
 	var got []int

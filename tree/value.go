@@ -5,8 +5,8 @@ import (
 	"reflect"
 )
 
-// TypeName returns the name that JSON has for the type of v: an object, an array, a string, a number, a boolean or
-// null.
+// TypeName returns the type of v with its article, as in an error message: an object, an array, a string, a number, a
+// boolean or null.
 func TypeName(v any) string {
 	switch v.(type) {
 	case map[string]any:
@@ -79,7 +79,7 @@ func equalArrays(a, b []any) bool {
 	return true
 }
 
-// equalNumbers compares exactly: a float64 cannot represent every int64.
+// equalNumbers avoids a conversion of i to float64, which does not represent every int64.
 func equalNumbers(i int64, f float64) bool {
 	return f == math.Trunc(f) && f >= math.MinInt64 && f < math.MaxInt64 && int64(f) == i
 }

@@ -6,8 +6,8 @@ import (
 	"refract.dev/tree/raw"
 )
 
-// Answer is the answer to one ConversionReview: a ConversionReview with a response. It refers to parts of the request
-// body.
+// Answer is the answer to a ConversionReview. It is itself a ConversionReview, with a response, and refers to parts of
+// the request body.
 type Answer struct {
 	parts          [][]byte
 	size           int64
@@ -44,17 +44,17 @@ func (a *Answer) WriteTo(w io.Writer) (int64, error) {
 	return written, nil
 }
 
-// Err returns nil if the answer is Success, and otherwise the reason for the Failure: usually an [*ObjectError].
+// Err returns nil if the result is Success. Otherwise it returns the reason for the Failure: usually an [*ObjectError].
 func (a *Answer) Err() error { return a.err }
 
 // Objects returns the number of objects in the review.
 func (a *Answer) Objects() int { return a.objects }
 
-// mostNamed limits the incompletely converted objects that an answer names, and the objects that [Answer.Name] knows.
+// mostNamed limits the results of [Answer.Unconverted] and [Answer.Name].
 const mostNamed = 100
 
-// Unconverted returns the objects with a part that is kept because it cannot be converted, see [Keep]: the first 100,
-// and the count of all.
+// Unconverted returns the first 100 objects with a part that could not be converted, and the number of all such
+// objects. The annotation keeps these parts: see [Keep].
 func (a *Answer) Unconverted() (first []*ObjectError, count int) { return a.unconverted, a.kept }
 
 // Name returns the namespace and the name of the object at this index. ok is false for an object without a name, and
@@ -75,8 +75,8 @@ func (a *Answer) Name(index int) (namespace, name string, ok bool) {
 	return namespace, name, name != ""
 }
 
-// Kind returns the kind of the first object that did not have the target version. It is empty if there is no such
-// object or the engine does not know the kind. So the number of distinct results is bounded.
+// Kind returns the kind of the first object that needed a conversion. It is empty if no object needed one, or if the
+// engine does not know the kind. So it is suitable as a metric label: the number of values is bounded.
 func (a *Answer) Kind() string { return a.kind }
 
 // From returns the source version, without group, of the object of [Answer.Kind].
@@ -93,7 +93,7 @@ func (a *Answer) add(part []byte) {
 	a.size += int64(len(part))
 }
 
-// addOf adds a part of a document. It extends the last part if that part ends where this one starts.
+// addOf adds a part of a document. If the part begins where the last added part ends, it extends that part.
 func (a *Answer) addOf(document []byte, start, end int) {
 	if start == end {
 		return
@@ -109,7 +109,7 @@ func (a *Answer) addOf(document []byte, start, end int) {
 	a.add(document[start:end])
 }
 
-// succeed puts the envelope of a success around the objects.
+// succeed makes the answer a success with the objects that were added. head is the beginning of the answer.
 func (a *Answer) succeed(head []byte) {
 	if len(a.parts) == 0 {
 		a.parts = append(a.parts, nil)

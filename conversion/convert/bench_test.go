@@ -36,8 +36,8 @@ func benchReview(n, size int) []byte {
 	return b.Bytes()
 }
 
-// BenchmarkReview converts reviews of pizzas whose order of toppings either does not matter or is kept in the
-// annotation.
+// BenchmarkReview converts reviews of pizzas. In one case the order of toppings does not matter; in the other case the
+// annotation keeps it.
 func BenchmarkReview(b *testing.B) {
 	for _, kept := range []bool{false, true} {
 		e := pizzaEngine(b, kept)
@@ -75,8 +75,8 @@ func benchOnce(b *testing.B, e *Engine, body []byte) {
 	}
 }
 
-// BenchmarkReviewMemory reports the memory of a review of 100 MB and of all allocations for its answer, per byte of the
-// review. This is an upper bound of the memory in use at any time.
+// BenchmarkReviewMemory reports the allocated memory for a review of 100 MB and its answer, per byte of the review. At
+// no time is more memory in use.
 func BenchmarkReviewMemory(b *testing.B) {
 	e := pizzaEngine(b, true)
 	body := benchReview(10_000, 10_000)
@@ -94,7 +94,7 @@ func BenchmarkReviewMemory(b *testing.B) {
 	}
 }
 
-// BenchmarkReviewLatency reports the 99th percentile of the time for a review of one object.
+// BenchmarkReviewLatency reports the 99th percentile of the duration of a review of one object.
 func BenchmarkReviewLatency(b *testing.B) {
 	e := pizzaEngine(b, false)
 	body := benchReview(1, 10_000)
@@ -110,8 +110,8 @@ func BenchmarkReviewLatency(b *testing.B) {
 	b.ReportMetric(took[len(took)*99/100]/1000, "p99-µs")
 }
 
-// BenchmarkMove converts pizzas of 10 KB with values that move, at the top level and in each element of a list, or with
-// a kept field in each element. The case none, without conversions, is the baseline.
+// BenchmarkMove converts pizzas of 10 KB. In its cases, values move at the top level, values move in each element of a
+// list, or each element has a kept field. The case none has no conversions, and is the baseline.
 func BenchmarkMove(b *testing.B) {
 	for _, bc := range []struct {
 		name        string

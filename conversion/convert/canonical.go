@@ -14,11 +14,11 @@ import (
 type comparer struct {
 	a, b, sorted []byte
 	s            raw.Scanner
-	// moved counts the bytes that were moved to sort members. most is the limit of moved.
+	// moved counts the bytes moved by sorting. If it exceeds most, the value is sorted as a tree.
 	moved, most int
 }
 
-// release frees buffers that only a large value needed.
+// release frees large buffers.
 func (c *comparer) release() {
 	c.s.Reset(nil)
 	trim(&c.a, &c.b, &c.sorted)
@@ -36,8 +36,8 @@ func trim(buffers ...*[]byte) {
 // maxScratch is the largest size of a buffer, in bytes, that is kept for the next request.
 const maxScratch = 1 << 20
 
-// equal reports whether two JSON values are the same except for white space, the order of members of objects, and the
-// notation of strings and numbers. Numbers are the same if all their digits are equal; 0 and -0 are different.
+// equal reports whether two JSON values are equal. White space, the order of the members of objects, and the notation
+// of strings and numbers do not matter. Two numbers are equal if all their digits are equal; 0 and -0 are different.
 func (c *comparer) equal(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true
@@ -47,10 +47,10 @@ func (c *comparer) equal(a, b []byte) bool {
 	return bytes.Equal(c.a, c.b)
 }
 
-// fingerprint has 16 hexadecimal digits.
+// fingerprint is a hash of a JSON value: 16 hexadecimal digits.
 type fingerprint [16]byte
 
-// fingerprint returns the fingerprint of a value. Equal values have the same fingerprint.
+// fingerprint returns the fingerprint of a value. Values that are equal, as in equal, have the same fingerprint.
 func (c *comparer) fingerprint(value []byte) (f fingerprint) {
 	c.a = c.canonical(c.a[:0], value)
 	sum := sha256.Sum256(c.a)
@@ -58,7 +58,7 @@ func (c *comparer) fingerprint(value []byte) (f fingerprint) {
 	return f
 }
 
-// canonical appends the canonical form of a value, which is the same for all equal values.
+// canonical appends the canonical form of a value. Equal values have the same canonical form.
 func (c *comparer) canonical(dst, value []byte) []byte {
 	const few = 8
 	c.moved, c.most = 0, few*len(value)
@@ -67,9 +67,10 @@ func (c *comparer) canonical(dst, value []byte) []byte {
 	if dst = c.value(dst); c.moved <= c.most {
 		return dst
 	}
-	// Sorting in place would move the innermost members again at each level above them.
+	// Sorting in place moves the members of an inner object again for each object around it, so deep values need a
+	// tree.
 	t, err := treeOf(value)
-	if err != nil { // Impossible: the value was read before.
+	if err != nil { // Cannot happen: the value was read before.
 		return append(dst[:start], value...)
 	}
 	return t.appendCanonical(dst[:start])
@@ -99,14 +100,14 @@ func (c *comparer) value(dst []byte) []byte {
 	}
 }
 
-// text appends the next value of the scanner, a string.
+// text appends the canonical form of the next string.
 func (c *comparer) text(dst []byte) []byte {
 	start := c.s.Offset()
 	return appendText(dst, c.s.Text(), c.s.Position()-start)
 }
 
-// appendText appends a string with no more escapes than necessary. Length is the length of the string in the document,
-// including quotes. If it equals the length of the text plus the quotes, the string has no escapes and needs none.
+// appendText appends a string with as few escapes as possible. length is the length of the string in the document,
+// including quotes. If it is the length of text plus the quotes, the string has no escapes.
 func appendText(dst, text []byte, length int) []byte {
 	dst = append(dst, '"')
 	if length == len(text)+2 {
@@ -125,11 +126,11 @@ func appendText(dst, text []byte, length int) []byte {
 	return append(dst, '"')
 }
 
-// part is a member in dst: its start, the end of its key, and its end.
+// part has the offsets of a member in dst: the start of the member, the end of its key, and the end of the member.
 type part struct{ start, key, end int }
 
-// object appends an object with sorted keys. It appends the members in their order, and sorts them afterwards if
-// necessary: objects that the engine has written are already sorted.
+// object appends an object with sorted keys. It appends the members in their original order, and sorts only if
+// necessary, because objects that the engine has written are already sorted.
 func (c *comparer) object(dst []byte) []byte {
 	c.s.OpenObject()
 	dst = append(dst, '{')
@@ -146,8 +147,8 @@ func (c *comparer) object(dst []byte) []byte {
 			dst = append(dst, ',')
 		}
 		p := part{start: len(dst)}
-		// The scanner is after the colon, so the length may include white space. It is then too long, never too short:
-		// appendText copies only keys without escapes.
+		// The scanner is behind the colon, so the length may include white space, and is never too short. With a length
+		// that is too long, appendText only checks a key without escapes unnecessarily.
 		dst = appendText(dst, key, c.s.Position()-start-1)
 		p.key = len(dst)
 		dst = append(dst, ':')
@@ -175,13 +176,13 @@ func (c *comparer) object(dst []byte) []byte {
 	return append(append(dst[:begin], c.sorted...), '}')
 }
 
-// appendNumber appends a number as its digits, without leading and trailing zeros, and a power of ten.
+// appendNumber appends a number as its digits, without leading and trailing zeros, and an exponent of ten.
 func appendNumber(dst, number []byte) []byte {
 	mantissa, exponent := number, 0
 	if i := bytes.IndexAny(number, "eE"); i >= 0 {
 		n, err := strconv.ParseInt(string(number[i+1:]), 10, 32)
 		if err != nil {
-			return append(dst, number...) // The exponent exceeds 32 bits. Such a number is equal only to the same text.
+			return append(dst, number...) // The exponent exceeds 32 bits. Such a number is equal only to a number with the same text.
 		}
 		mantissa, exponent = number[:i], int(n)
 	}

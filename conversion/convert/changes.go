@@ -8,10 +8,10 @@ type edit struct {
 	text       []byte
 }
 
-// edits belong to one document and do not overlap. The edits of a rendered part are sorted.
+// edits are edits of one document, and do not overlap. Before [edits.render] they are sorted.
 type edits []edit
 
-// render returns a part of the document with the edits inside this part applied.
+// render returns a part of the document after all edits inside this part.
 func (all edits) render(document []byte, start, end int) []byte {
 	size := end - start
 	for _, e := range all {
@@ -30,18 +30,18 @@ func (all edits) render(document []byte, start, end int) []byte {
 	return append(out, document[start:end]...)
 }
 
-// changes are the planned changes of a source. A value replaced at its place becomes an edit immediately. Removals and
-// values for other places remain sets of nodes until planning ends, because their surroundings (parents and commas)
-// depend on the other changes. The [writer] converts these sets to edits.
+// changes are the planned changes of a source. A replacement of a value at its place becomes an edit at once. Removals,
+// and values for other places, are recorded as sets of nodes until planning ends, because their commas and parents
+// depend on the other changes. The [writer] then converts these sets to edits.
 type changes struct {
 	source *source
 	edits  edits
-	// puts are the values to put, by node; nil for no value. [below] marks an object into which other values are put.
+	// puts has the value to put at each node; nil for none. [below] marks an object that gets other values.
 	puts [][]byte
-	// inserts means that puts is not empty.
+	// inserts is true if puts is not empty.
 	inserts bool
 	deleted []int
-	// gone are the nodes whose values exist only in the annotation.
+	// gone are the nodes whose values will exist only in the annotation.
 	gone []int
 }
 
@@ -51,13 +51,14 @@ func (c *changes) reset() {
 	c.edits, c.inserts, c.deleted, c.gone = c.edits[:0], false, c.deleted[:0], c.gone[:0]
 }
 
-// replace plans another value for a node that is present.
+// replace plans a new value for a node that the source has.
 func (c *changes) replace(n int, text []byte) {
 	f := &c.source.nodes[n]
 	c.edits = append(c.edits, edit{start: f.start, end: f.end, text: text})
 }
 
-// put plans a value for a node that is absent or removed. It also plans the missing parents of the node.
+// put plans a value for a node that the source does not have or that is removed. It also plans the missing parents of
+// the node.
 func (c *changes) put(n int, text []byte) {
 	p := c.source.plan
 	c.puts[n], c.inserts = text, true
@@ -68,7 +69,7 @@ func (c *changes) put(n int, text []byte) {
 	}
 }
 
-// below marks an object into which other values are put.
+// below marks an object that gets other values.
 var below = []byte("{")
 
 func isBelow(text []byte) bool { return len(text) == 1 && text[0] == '{' }
@@ -81,15 +82,15 @@ func (c *changes) putsAny(nodes []int) bool {
 // remove plans the removal of the value at a node.
 func (c *changes) remove(n int) { c.deleted = append(c.deleted, n) }
 
-// removeParent plans the removal of an object whose members are all removed. It replaces the removals of these members,
-// so that no text is removed twice.
+// removeParent plans the removal of an object whose members are all removed. This removal replaces the removals of the
+// members, so that edits do not overlap.
 func (c *changes) removeParent(n int) {
 	p := c.source.plan
 	c.deleted = slices.DeleteFunc(c.deleted, func(d int) bool { return p.nodes[d].parent == n })
 	c.remove(n)
 }
 
-// removedFrom returns the number of members to remove from the object at a node.
+// removedFrom returns the number of members that are removed from the object at a node.
 func (c *changes) removedFrom(n int) int {
 	total := 0
 	for _, d := range c.deleted {
@@ -100,20 +101,19 @@ func (c *changes) removedFrom(n int) int {
 	return total
 }
 
-// anyGoneIn reports whether a value below a node exists only in the annotation.
+// anyGoneIn reports whether the object at a node contains a value that will exist only in the annotation.
 func (c *changes) anyGoneIn(n int) bool {
 	return slices.ContainsFunc(c.gone, func(g int) bool { return c.source.plan.isIn(g, n) })
 }
 
-// hasParent reports whether the parent of a node is an object, in the source or as planned, so that a value can be put
-// into it.
+// hasParent reports whether a value can be put at a node: its parent is an object of the source, or will be one.
 func (c *changes) hasParent(n int) bool {
 	parent := c.source.plan.nodes[n].parent
 	f := &c.source.nodes[parent]
 	return c.puts[parent] != nil || f.present && f.kind == '{'
 }
 
-// release drops the references to values, but keeps the memory for the next object.
+// release drops the references to values, and keeps the memory for the next object.
 func (c *changes) release() {
 	clear(c.edits[:cap(c.edits)])
 	clear(c.puts)

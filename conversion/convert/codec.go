@@ -14,15 +14,15 @@ import (
 	"refract.dev/tree/raw"
 )
 
-// codec decodes values of one type as API servers do, and encodes them as encoding/json does. It calls methods of the
-// type directly. It is not safe for concurrent use.
+// codec decodes values of one type as API servers do, and encodes them as encoding/json does. It calls the type's own
+// JSON methods directly. It is not safe for concurrent use.
 type codec[T any] struct {
 	shape   *shape
 	decoder decoder
 	encoder *json.Encoder
 	sink    sink
 	check   raw.Scanner
-	// exact means that all members of the last decoded value are known to the type.
+	// exact is true if the type has fields for all members of the last decoded value.
 	exact bool
 }
 
@@ -34,7 +34,7 @@ func (s *sink) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// typeShape returns the shape for the codec of a type, nil if the type has no shape.
+// typeShape returns the shape for the codec of a type; nil if the type has no shape.
 func typeShape[T any]() *shape {
 	var p any = new(T)
 	if _, ok := p.(appender); ok {
@@ -53,9 +53,9 @@ func newCodec[T any](s *shape) *codec[T] {
 	return c
 }
 
-// faithful reports whether decoding the encoded value returns the value that was encoded.
+// faithful reports whether decoding the encoded value certainly returns the original value.
 func (c *codec[T]) faithful(encoded []byte) bool {
-	// Invalid UTF-8 is encoded as \ufffd, and a nil slice as an empty one.
+	// Encoding changes invalid UTF-8 to \ufffd. After [] the original value may have been a nil slice.
 	return c.shape != nil && c.shape.faithful && !bytes.Contains(encoded, []byte(`\ufffd`)) && string(encoded) != "[]"
 }
 
@@ -76,7 +76,7 @@ func (c *codec[T]) decode(value []byte, v *T) error {
 	return explained(kjson.UnmarshalCaseSensitivePreserveInts(value, v))
 }
 
-// explained rewrites a type mismatch in terms of JSON, with the place inside the value.
+// explained rewrites the error about a value of the wrong type: it names JSON types, and the place inside the value.
 func explained(err error) error {
 	var wrong *json.UnmarshalTypeError
 	if !errors.As(err, &wrong) || wrong.Type == nil {
@@ -89,7 +89,7 @@ func explained(err error) error {
 	return at(wrong.Field, text)
 }
 
-// wanted names the JSON values that a type accepts.
+// wanted names the JSON type that a Go type accepts.
 func wanted(t reflect.Type) string {
 	switch k := knownOf(t); {
 	case k == nil:
@@ -103,14 +103,14 @@ func wanted(t reflect.Type) string {
 	}
 }
 
-// knows reports whether the type has a place for all members of a value.
+// knows reports whether the type has fields for all members of a value.
 func (c *codec[T]) knows(value []byte) bool {
 	t, err := treeOf(value)
 	return err == nil && knownOf(reflect.TypeFor[T]()).all(t)
 }
 
-// encode appends v as valid JSON. From is the JSON that v was converted from. The result has no null members unless
-// from contains null or the type encodes itself.
+// encode appends v as valid JSON. from is the JSON that v was converted from. The result has null members only if from
+// contains null or the type has its own JSON method.
 func (c *codec[T]) encode(dst []byte, v *T, from []byte) ([]byte, error) {
 	start := len(dst)
 	switch m := any(v).(type) {
@@ -124,7 +124,7 @@ func (c *codec[T]) encode(dst []byte, v *T, from []byte) ([]byte, error) {
 		}
 		appended := out[start:]
 		if len(out) > cap(dst) || len(out) > 0 && &out[0] != &dst[:1][0] {
-			// Another owner may have this memory.
+			// Another owner may use this memory, so the text is copied.
 			out = append(slices.Clip(dst), appended...)
 		}
 		return out, checkJSON(&c.check, appended)
@@ -157,7 +157,8 @@ func (c *codec[T]) encode(dst []byte, v *T, from []byte) ([]byte, error) {
 	return m.appendMade(out[:start], t)
 }
 
-// emptyOf returns the JSON of a nil slice or map: a conversion without content for a slice or map does not mean null.
+// emptyOf returns [] for a nil slice, {} for a nil map, and "" for all other values, including slices of bytes. A
+// conversion that returns a nil slice or map means an empty value, not null.
 func emptyOf(v reflect.Value) string {
 	switch {
 	case v.Kind() == reflect.Slice && v.Type().Elem().Kind() != reflect.Uint8 && v.IsNil():

@@ -9,27 +9,27 @@ import (
 	"refract.dev/tree/raw"
 )
 
-// Annotation is the annotation that keeps values which the version of an object cannot hold.
+// Annotation is the annotation that keeps the values that the present version of an object cannot represent.
 const Annotation = "refract.dev/complement"
 
-// maxAnnotations limits the keys and values of all annotations of an object together, in bytes.
+// maxAnnotations is the maximum size in bytes of all annotations of an object: the keys and values together.
 //
 // Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/annotations/
 const maxAnnotations = 256 << 10
 
-// entry is the kept value of a place in one version, with the fingerprint of its result. For a list or table, it is the
-// kept values of the elements instead.
+// entry is the kept value of a place in one version, with the fingerprint of the result of its conversion. The entry of
+// a list or table has the kept values of the elements instead.
 type entry struct {
 	place string
 	value []byte
 	of    fingerprint
 	// inside is the whole entry of a list or table, as JSON.
 	inside []byte
-	// failed means that the value could not be converted and has no result.
+	// failed is true if the conversion of the value failed. There is no result then.
 	failed bool
 }
 
-// absent is the fingerprint of null: the result of a value without a counterpart in the other version.
+// absent is the fingerprint of null. It stands for the result of a value that is absent in the other version.
 var absent = new(comparer).fingerprint(null)
 
 // versionEntries are the entries of one version, as JSON.
@@ -38,8 +38,8 @@ type versionEntries struct {
 	raw     []byte
 }
 
-// parseComplement parses an annotation into the entries of each version. It reports false if the annotation is not in
-// the format of the engine.
+// parseComplement parses an annotation into the entries of each version. It returns false if the engine did not write
+// the annotation in this format.
 func parseComplement(text []byte) ([]versionEntries, bool) {
 	var all []versionEntries
 	ours, seen := true, map[string]struct{}{}
@@ -71,8 +71,8 @@ func parseEntries(places []byte) ([]entry, bool) {
 	return entries, ours && err == nil
 }
 
-// parseEntry parses the entry of one place. The entry has either a value with its fingerprint or failure, or the
-// content of a list or table, and nothing else.
+// parseEntry parses the entry of one place. An entry has a value and either its fingerprint or failed; or it has only
+// the content of a list or table.
 func parseEntry(content []byte) (entry, bool) {
 	var e entry
 	var of, failed []byte
@@ -104,7 +104,7 @@ func parseEntry(content []byte) (entry, bool) {
 	return e, parseFingerprint(of, &e.of)
 }
 
-// parseFingerprint parses a fingerprint. It reports false if the value is not a fingerprint.
+// parseFingerprint parses a fingerprint. It returns false if the value is not a fingerprint.
 func parseFingerprint(value []byte, f *fingerprint) bool {
 	text, err := raw.String(value)
 	return err == nil && copy(f[:], text) == len(text) && len(text) == len(f)
@@ -148,34 +148,34 @@ func appendComplement(dst []byte, versions []versionEntries) []byte {
 	return append(dst, '}')
 }
 
-// complement is the content of the annotation of one object: the values kept by earlier conversions, to be restored,
-// and the values to keep now. For an element of a list or table, it is the part for this element.
+// complement is the content of the annotation of one object: the values that earlier conversions have kept, and the
+// values to keep now. For an element of a list or table, it is the part for this element.
 type complement struct {
 	versions []versionEntries
-	// restorable are the entries of the target version.
+	// restorable are the entries with values of the target version.
 	restorable []entry
-	// kept are the new entries, for the source version.
+	// kept are the new entries, with values of the source version.
 	kept []entry
-	// believes means that failed values of the target version are restored: the annotation [Unconverted] names that
-	// version.
+	// believes is true if the annotation [Unconverted] names the target version. Only then are failed values of that
+	// version restored.
 	believes bool
-	// anyBelieved means that the annotation names any version.
+	// anyBelieved is true if the annotation [Unconverted] names any version.
 	anyBelieved bool
 	unserved    unserved
-	// failures are the reasons why values cannot be converted now.
+	// failures are the errors of the values whose conversion fails now.
 	failures []error
-	// entries and text are buffers for the annotation before it is quoted.
+	// entries and text are buffers for the text of the annotation.
 	entries, text []byte
 	comparer      *comparer
 }
 
-// reset clears the complement and sets the entries that can be restored.
+// reset clears the complement, and sets the restorable entries.
 func (c *complement) reset(restorable []entry) {
 	c.versions, c.restorable, c.kept, c.failures = c.versions[:0], restorable, c.kept[:0], c.failures[:0]
 }
 
 // read parses an annotation. It ignores an annotation in another format: any client may write annotations, and an
-// object with an invalid annotation can still be converted.
+// invalid annotation does not prevent the conversion of the object.
 func (c *complement) read(annotation, wanted string) {
 	c.reset(nil)
 	if annotation == "" {
@@ -193,7 +193,8 @@ func (c *complement) read(annotation, wanted string) {
 	}
 }
 
-// entry returns the entry of a place in the target version, nil if no value is kept there or the kept value is null.
+// entry returns the entry of a place in the target version. It returns nil if there is no kept value, or if the kept
+// value is null.
 func (c *complement) entry(place string) *entry {
 	e := c.entryOf(place)
 	if e == nil || raw.IsNull(e.value) {
@@ -202,7 +203,7 @@ func (c *complement) entry(place string) *entry {
 	return e
 }
 
-// entryOf returns the entry of a place, nil if there is no entry or the value could not be converted.
+// entryOf returns the entry of a place; nil if there is no entry, or only one for a failed conversion.
 func (c *complement) entryOf(place string) *entry {
 	i := slices.IndexFunc(c.restorable, func(e entry) bool { return e.place == place })
 	if i < 0 || c.restorable[i].failed {
@@ -211,8 +212,8 @@ func (c *complement) entryOf(place string) *entry {
 	return &c.restorable[i]
 }
 
-// entryOfAbsent returns the entry of a value without a counterpart in the source version; nil if there is no such
-// entry. The kept value may be null.
+// entryOfAbsent returns the entry of a value that is absent in the source version; nil if there is none. The kept value
+// may be null.
 func (c *complement) entryOfAbsent(place string) *entry {
 	e := c.entryOf(place)
 	if e == nil || e.value == nil || e.of != absent {
@@ -221,11 +222,12 @@ func (c *complement) entryOfAbsent(place string) *entry {
 	return e
 }
 
-// passing converts a value between the source version and the target version.
+// passing is a function that converts a value between the source version and the target version.
 type passing func(value []byte) ([]byte, error)
 
-// keptValue returns the kept value if its conversion gives the live value, as the entry says. The engine checks both,
-// since any client can write an entry. The fingerprint is compared first because that is cheap.
+// keptValue returns the kept value if the live value is still the result of its conversion. Any client can write an
+// entry, so the engine does not trust the fingerprint alone, and converts the kept value again. It compares the
+// fingerprint first, because that is cheap.
 func (c *complement) keptValue(e *entry, live []byte, back passing) []byte {
 	if e == nil || c.comparer.fingerprint(live) != e.of {
 		return nil
@@ -241,9 +243,10 @@ func (c *complement) keptValue(e *entry, live []byte, back passing) []byte {
 	return e.value
 }
 
-// restored merges three values: the kept value, the kept value after a round trip, and made, the converted live value.
-// Where the value after the round trip equals made, the kept value is used; elsewhere made is used. In the source
-// version, the merged value and made must look the same. restored returns nil if nothing can be restored.
+// restored merges the kept value with made, the converted live value. It computes what the kept value becomes after a
+// conversion to the other version and back. Parts of made that equal this result come from the kept value, and all
+// other parts from made. The merged value must convert to the same value of the source version as made. restored
+// returns nil if nothing can be restored.
 func (c *complement) restored(e *entry, made []byte, keys [][]string, forth, back passing) []byte {
 	if e == nil {
 		return nil
@@ -279,8 +282,8 @@ func (c *complement) restored(e *entry, made []byte, keys [][]string, forth, bac
 	return out
 }
 
-// guard calls a function with unvalidated values, for which conversion functions may panic. It returns a panic as an
-// error.
+// guard calls a function, and returns a panic as an error. It is for values that no schema has validated: conversion
+// functions may panic on them.
 func guard(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -290,12 +293,12 @@ func guard(f func() error) (err error) {
 	return f()
 }
 
-// keep adds an entry for a value, with the fingerprint of the converted value.
+// keep adds an entry for a value, with the fingerprint of the result of its conversion.
 func (c *complement) keep(place string, value, converted []byte) {
 	c.kept = append(c.kept, entry{place: place, value: value, of: c.comparer.fingerprint(converted)})
 }
 
-// keepAbsent adds an entry for a value without a counterpart in the target version.
+// keepAbsent adds an entry for a value that is absent in the target version.
 func (c *complement) keepAbsent(place string, value []byte) {
 	c.kept = append(c.kept, entry{place: place, value: value, of: absent})
 }
@@ -305,8 +308,8 @@ func (c *complement) keeps(place string) bool {
 	return slices.ContainsFunc(c.kept, func(e entry) bool { return e.place == place })
 }
 
-// write returns the annotation of an object that is converted from one version to another, nil for no annotation, and
-// reports whether the annotation changes. It removes the entries of the target version, which are now restored or
+// write returns the annotation of the object after its conversion between two versions, and whether the annotation
+// changes; nil means no annotation. It removes the entries of the target version, whose values are now restored or
 // obsolete, and replaces the entries of the source version.
 func (c *complement) write(from, to string) (text []byte, changed bool) {
 	before := len(c.versions)
@@ -326,14 +329,14 @@ func (c *complement) write(from, to string) (text []byte, changed bool) {
 	return c.text, true
 }
 
-// largest returns the place of the largest new entry.
+// largest returns the place of the new entry with the largest value.
 func (c *complement) largest() string {
 	return slices.MaxFunc(c.kept, func(a, b entry) int {
 		return cmp.Compare(len(a.value)+len(a.inside), len(b.value)+len(b.inside))
 	}).place
 }
 
-// release drops the references to values, but keeps memory for the next object.
+// release drops the references to values, and keeps the memory for the next object.
 func (c *complement) release() {
 	clear(c.kept[:cap(c.kept)])
 	clear(c.versions[:cap(c.versions)])

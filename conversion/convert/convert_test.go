@@ -195,7 +195,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestManyObjects checks that the memory for a review of the smallest objects grows only with its bytes.
+// TestManyObjects checks that a review of very many small objects needs memory only in proportion to its bytes.
 func TestManyObjects(t *testing.T) {
 	const objects = 200_000
 	e := pizzaEngine(t, false)
@@ -250,7 +250,7 @@ func TestNoReview(t *testing.T) {
 	}
 }
 
-// brokenWriter fails after a few bytes.
+// brokenWriter is a writer that fails after some bytes.
 type brokenWriter struct{ left int }
 
 func (w *brokenWriter) Write(p []byte) (int, error) {
@@ -272,7 +272,7 @@ func TestWriteToBroken(t *testing.T) {
 	}
 }
 
-// own is a type that encodes and decodes itself.
+// own is a type with its own JSON methods.
 type own struct{ text string }
 
 func (o *own) UnmarshalJSON(data []byte) error {
@@ -343,7 +343,7 @@ func TestOwnJSON(t *testing.T) {
 	}
 }
 
-// TestRawFieldMisbehaves uses functions that do not append to dst as required.
+// TestRawFieldMisbehaves has functions that do not append to dst as they should.
 func TestRawFieldMisbehaves(t *testing.T) {
 	shared := []byte(`"shared and longer"`)
 	cases := map[string]struct {
@@ -395,8 +395,7 @@ func TestRawFieldMisbehaves(t *testing.T) {
 	}
 }
 
-// TestFunctionSorts uses a function that modifies its argument. The engine must not take the modified argument for the
-// original.
+// TestFunctionSorts has a function that sorts its argument in place. The engine must notice that the order is lost.
 func TestFunctionSorts(t *testing.T) {
 	sorted := func(names []string) ([]string, error) {
 		slices.Sort(names)
@@ -419,7 +418,7 @@ func TestFunctionSorts(t *testing.T) {
 	}
 }
 
-// TestPanicAfter panics in one request. The requests before and after must not be affected.
+// TestPanicAfter has requests that panic. Requests before and after them must not be affected.
 func TestPanicAfter(t *testing.T) {
 	e, err := New(Resource{Group: pizzaGroup, Kind: "Pizza", Hub: "v1beta1", Spokes: []Spoke{{Version: "v1alpha1", Conversions: []Conversion{
 		Field("spec.toppings", "spec.toppings", func(names []string) ([]counted, error) {
@@ -442,7 +441,7 @@ func TestPanicAfter(t *testing.T) {
 	}
 }
 
-// TestConcurrent answers the same reviews concurrently.
+// TestConcurrent answers the same reviews in several goroutines.
 func TestConcurrent(t *testing.T) {
 	for name := range testEngines {
 		e := testEngine(t, name)
@@ -586,7 +585,7 @@ func TestShapeOf(t *testing.T) {
 	_ = hidden{b: 1}.b
 }
 
-// FuzzDecode compares decoding by shape with the decoding of API servers.
+// FuzzDecode compares the results of the fast decoder with those of the decoder of API servers.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		`{"text":"a","flag":true,"small":-128,"large":18446744073709551615,"part":1.5,"whole":7,"inner":[{"a-b":"\u00e9","b":[1,2]},{}],"Untaged":[]}`,
@@ -622,7 +621,7 @@ func TestAllocations(t *testing.T) {
 				t.Error(err, a.Err())
 			}
 		})
-		// Measured: 6 and 4. With the race detector there are more, because pools then drop entries at random.
+		// The measured values are 6 and 4. The race detector increases them, because pools then drop entries at random.
 		if perObject := perReview / objects; perObject >= 12 {
 			t.Errorf("kept = %t: %.1f allocations for each object, with those of the conversion", kept, perObject)
 		}

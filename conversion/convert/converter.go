@@ -7,17 +7,17 @@ import (
 	"refract.dev/tree/raw"
 )
 
-// converter converts objects, one after the other. It selects the plans for each object, and handles the parts that all
-// objects have in common: apiVersion, metadata and the annotations. It is not safe for concurrent use.
+// converter converts objects one after the other. It selects the plans for each object, and converts the parts that all
+// objects have: apiVersion, metadata and the annotations. It is not safe for concurrent use.
 type converter struct {
 	engine   *Engine
 	outer    raw.Scanner // Of the input.
-	between  raw.Scanner // Of the hub version of an object that is converted between two spokes.
+	between  raw.Scanner // Reads the hub version of an object during a conversion between two spokes.
 	workers  workers
 	rewriter *rewriter
 	last     lastRoute
 	failures []error // Failures of the last converted object.
-	// broken means that a function panicked, so the state of the workers is undefined.
+	// broken is true after a panic of a conversion function, because the state of the workers is then undefined.
 	broken bool
 }
 
@@ -35,11 +35,11 @@ func (w *converter) release() {
 	w.rewriter.release()
 }
 
-// outcome is the information about an object whose conversion was tried.
+// outcome describes an object and the failures of its conversion.
 type outcome struct {
 	namespace, name, from string
 	kind                  *kind
-	failures              []error // The reasons why parts of the object are kept unconverted.
+	failures              []error // The reasons why parts of the object could not be converted and are kept.
 }
 
 var (
@@ -47,9 +47,9 @@ var (
 	errNoKind       = errors.New("kind: want a string")
 )
 
-// object converts the next object of s. Afterwards s is positioned after the object, unless s has an error. It calls
-// same if the object already has the target version. Otherwise it calls done when the edits are planned. The argument
-// src of done is the document of the edits, which differs from the document of s if the object goes through the hub.
+// object converts the next object of s. Afterwards s is positioned behind the object, unless s has an error. If the
+// object already has the target version, object calls same. Otherwise it calls done after all edits are planned. src is
+// the document that the edits belong to. It is not the document of s if the object was converted through the hub.
 func (w *converter) object(
 	s *raw.Scanner, apiVersion string, same func(start, end int), done func(src []byte, start, end int),
 ) (o outcome, err error) {
@@ -83,7 +83,7 @@ func (w *converter) object(
 		return o, s.Err()
 	}
 	if err != nil {
-		plans = []*plan{identity} // To read namespace and name.
+		plans = []*plan{identity} // Only to read namespace and name for the error.
 	}
 	w.rewriter.read(s, plans[0])
 	switch {
@@ -103,25 +103,24 @@ func (w *converter) object(
 	return o, err
 }
 
-// identity is a plan that reads only the fields that all objects have.
+// identity is a plan without conversions. It only reads apiVersion, kind and metadata.
 var identity = newPlan("", "", "", false)
 
-// lastRoute is the route of the last object. The next object usually has the same route.
+// lastRoute is the route of the last object. Nearly all objects of a review have the same route.
 type lastRoute struct {
 	from, kind, to string
 	of             *kind
 	plans          []*plan
 }
 
-// known reports whether the last object had the same route. Nearly all objects of a review have. The comparison avoids
-// an allocation of strings for each object.
+// known reports whether the last object had this route. The comparison allocates no strings.
 func (w *converter) known(from, kindName []byte, to string) bool {
 	return w.last.of != nil && w.last.from == string(from) && w.last.kind == string(kindName) && w.last.to == to
 }
 
-// route converts the object that was read, through all plans. Between two spokes, it reads the hub version of the
-// object for the second plan. If a conversion function panics, the state of the workers is undefined, and the converter
-// is broken.
+// route converts the object that was read, with all plans. For a conversion between two spokes, the second plan reads
+// the hub version of the object. After a panic of a conversion function, the converter is broken, because the state of
+// the workers is undefined.
 func (w *converter) route(plans []*plan, done func(src []byte, start, end int)) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -147,7 +146,8 @@ func (w *converter) route(plans []*plan, done func(src []byte, start, end int)) 
 	return nil
 }
 
-// typeMeta returns apiVersion and kind of the next object; nil for a missing value or a value that is not a string.
+// typeMeta returns apiVersion and kind of the next object. The result is nil for a missing value, and for a value that
+// is not a string.
 func typeMeta(s raw.Scanner) (apiVersion, kindName []byte) {
 	s.OpenObject()
 	for first := true; ; first = false {
@@ -171,8 +171,8 @@ func (w *converter) convert(p *plan) error {
 	if r.source.trouble != nil {
 		return r.source.trouble
 	}
-	// Server-side apply converts the applied fields of one manager. Such an object has no name, and the manager would
-	// own an annotation that is written into it.
+	// Server-side apply converts objects that have only the applied fields of one field manager. Such an object has no
+	// name. An annotation in it would become a field of the manager.
 	r.source.partial = !r.source.hasText(nodeName) && !r.source.hasText(nodeGenerateName)
 	if err := w.begin(p); err != nil {
 		return err
@@ -231,8 +231,8 @@ func (w *converter) metadata() error {
 	return nil
 }
 
-// annotate plans the changes of the annotations. If no other annotation remains, it removes the whole annotations
-// object: an empty one has no meaning, regardless of its author.
+// annotate plans the changes of the annotations. If no annotation remains, it removes metadata.annotations: an empty
+// object has no meaning.
 func (w *converter) annotate(p *plan) error {
 	r := w.rewriter
 	text, changed := r.complement.write(p.from, p.to)
@@ -270,7 +270,8 @@ func (w *converter) annotate(p *plan) error {
 	return nil
 }
 
-// putAnnotation plans another text for an annotation of the engine, or its removal if the text is nil.
+// putAnnotation plans a new text for an annotation of the engine. If text is nil, it plans the removal of the
+// annotation.
 func (w *converter) putAnnotation(n int, text []byte) {
 	r := w.rewriter
 	if text == nil {

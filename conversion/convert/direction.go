@@ -2,24 +2,24 @@ package convert
 
 import "errors"
 
-// direction is the conversion of an object from one version to another, and back.
+// direction converts whole objects from one version to another, and back.
 type direction struct {
 	envelope    envelope
 	comparer    *comparer
 	forth, back *step
 	here, there []byte // The source and target API versions, as JSON.
-	// inner means that this conversion only finds the losses of another one.
+	// inner is true in the conversion that only checks the losses of another conversion.
 	inner bool
 }
 
-// reverse returns the conversion back.
+// reverse returns the opposite direction.
 func (c direction) reverse() direction {
 	c.forth, c.back, c.here, c.there, c.inner = c.back, c.forth, c.there, c.here, false
 	return c
 }
 
-// convert converts the members of an object. The members exclude apiVersion, kind and metadata, in the argument and in
-// the result.
+// convert converts the members of an object except apiVersion, kind and metadata. The result has these members in the
+// other version.
 func (c direction) convert(rest []byte) ([]byte, error) {
 	r, err := c.apply(rest)
 	if err != nil {
@@ -32,7 +32,8 @@ func (c direction) convert(rest []byte) ([]byte, error) {
 	return c.complete(r, bare, spared)
 }
 
-// apply calls the function with these members and with apiVersion, kind and metadata, which the function may read.
+// apply calls the user's function with these members and with apiVersion, kind and metadata, because the function may
+// read those.
 func (c direction) apply(rest []byte) (*run, error) {
 	object, err := c.envelope.around(c.here, rest)
 	if err != nil {
@@ -41,10 +42,11 @@ func (c direction) apply(rest []byte) (*run, error) {
 	return c.forth.apply(object)
 }
 
-// complete returns the converted object. Members that an empty object would get, too, are optional: complete includes
-// such a member only if the object would otherwise not convert back to the original.
+// complete returns the converted object. Some members of the result equal those that the function makes from an empty
+// object; these members are optional. complete includes an optional member only if the object would otherwise not
+// convert back to the original.
 func (c direction) complete(r *run, bare []byte, spared int) ([]byte, error) {
-	shed := make([]bool, spared) // For each member, whether it is omitted: initially none.
+	shed := make([]bool, spared) // For each optional member, whether it is omitted; initially none is.
 	full, _, err := r.merged(shed)
 	if err != nil {
 		return nil, err
@@ -56,8 +58,7 @@ func (c direction) complete(r *run, bare []byte, spared int) ([]byte, error) {
 	case want.same(c.returned(bare)):
 		return bare, nil
 	}
-	// Omit all members together if nothing gets lost, and otherwise search both halves: usually few of many members are
-	// necessary.
+	// First try to omit all members, and then try each half: usually only few of many members are necessary.
 	var try func(members []bool) error
 	try = func(members []bool) error {
 		for i := range members {
@@ -82,7 +83,7 @@ func (c direction) complete(r *run, bare []byte, spared int) ([]byte, error) {
 	return rest, err
 }
 
-// returned returns the result of the reverse function for an object, nil if the function fails.
+// returned returns the result of the reverse function for an object; nil if the function fails.
 func (c direction) returned(rest []byte) (made *tree) {
 	err := guard(func() error {
 		r, err := c.reverse().apply(rest)
@@ -97,9 +98,9 @@ func (c direction) returned(rest []byte) (made *tree) {
 	return made
 }
 
-// forgets reports whether a conversion of bare (the converted object without optional members) back would lose values
-// of the original below its root. These are values that the reverse function makes even from an empty object, but only
-// in parents that it makes from members of the other version.
+// forgets reports whether bare, the converted object without optional members, loses values below the root when it is
+// converted back. Such a value equals the one that the reverse function makes from an empty object. The reverse
+// function makes it only together with a parent, and the parent only from members of the other version.
 func (c direction) forgets(original *tree, bare []byte) (forgotten bool) {
 	err := guard(func() error {
 		rest, err := c.comesBack(bare)
@@ -119,7 +120,7 @@ func (c direction) forgets(original *tree, bare []byte) (forgotten bool) {
 	return err == nil && forgotten
 }
 
-// comesBack converts the object back, and returns the result.
+// comesBack converts bare back.
 func (c direction) comesBack(bare []byte) ([]byte, error) {
 	back := c.reverse()
 	if !c.inner {
@@ -134,7 +135,7 @@ func (c direction) comesBack(bare []byte) ([]byte, error) {
 	return rest, err
 }
 
-// returns reports whether the converted object comes back unchanged or equivalent.
+// returns reports whether the converted object converts back to an equal or equivalent object.
 func (c direction) returns(live, made []byte) bool {
 	again, err := c.reverse().convert(made)
 	if err != nil {

@@ -6,11 +6,11 @@ import (
 	"refract.dev/tree/raw"
 )
 
-// Items converts each element of a list by conversions whose places are relative to the element; "" is the element
-// itself. The list itself may move. The conversions may be Items and [Values] again, at any depth. Elements that are
-// not objects pass unchanged unless one of the conversions is for the element itself.
+// Items converts each element of a list. The places of the conversions are relative to the element; "" is the element
+// itself. The list may move. The conversions may be Items and [Values] again, at any depth. Elements that are not
+// objects stay unchanged unless a conversion is for the element itself.
 //
-// Values that the other version cannot hold are kept for each element: see [Keys].
+// Values that the other version cannot represent are kept for each element: see [Keys].
 func Items(spoke, hub string, conversions []Conversion, o ...Option) Conversion {
 	c := conversion(spoke, hub, o)
 	c.inside, c.elements = conversions, '['
@@ -29,16 +29,16 @@ func Values(spoke, hub string, conversions []Conversion, o ...Option) Conversion
 	return c
 }
 
-// Keys declares the fields that identify the elements of a list, in the spoke and in the hub. The list is either the
-// list of [Items], or a list that is the value of a [Field] or [RawField]. In the second case, the keys are for the
-// merge of kept values with later edits. The absence of a key field is part of the identity, too.
+// Keys declares the fields that identify the elements of a list, in the spoke and in the hub. The list is that of
+// [Items], or the value of a [Field] or [RawField]. For a Field or RawField, the keys serve to merge kept values with
+// later edits. Elements without a key field are identified by its absence.
 func Keys(spoke, hub []string) Option {
 	return func(o *options) { o.spokeKeys, o.hubKeys = spoke, hub }
 }
 
 func (o *options) keyed() bool { return len(o.spokeKeys)+len(o.hubKeys) > 0 }
 
-// ofElements returns an error if there is an option that conversions of elements do not support.
+// ofElements returns an error for an option that Items and Values do not support.
 func (o *options) ofElements() error {
 	switch {
 	case o.hasFill:
@@ -50,23 +50,25 @@ func (o *options) ofElements() error {
 	}
 }
 
-// keeping has the kept values of one element.
+// keeping has the new entries of one element.
 type keeping struct {
 	index   int
 	key     string // For a table.
 	entries []byte
 }
 
-// elements converts the elements of lists and the values of tables, one after the other. Each element is a separate
-// source with its own places and complement. It therefore has its own rewriter, which in turn may contain elements.
+// elements converts the elements of lists and the values of tables, one after the other. Each element is a source of
+// its own, with its own places and complement. So elements have a rewriter of their own, which may contain elements
+// again.
 type elements struct {
 	scanner raw.Scanner
 	inner   *rewriter // Nil until first used.
 	names   names
 }
 
-// convert appends the edits inside a value to all, and returns them with the values to keep; on error, only some of the
-// edits. Base is the offset of the value. E is the entry of the list or table in the target version, or nil.
+// convert appends the edits of the elements of a list or table to all. It returns all edits, the values to keep, and
+// the failures; after an error it may return only some of the edits. base is the offset of the value, e the entry of
+// the list or table in the target version or nil.
 func (s *elements) convert(
 	all edits, base int, f *field, value []byte, e *entry,
 ) (edits, []keeping, []error, error) {
@@ -116,10 +118,10 @@ func (s *elements) convert(
 	}
 }
 
-// restorable returns the kept values of the elements in the target version; nil if no values are kept.
+// restorable returns the kept values of the elements for the target version; nil if there are none.
 func (s *elements) restorable(f *field, value []byte, e *entry) (*restorables, error) {
 	if e == nil || e.inside == nil {
-		return nil, nil //nolint:nilnil // It is nothing, which is no error.
+		return nil, nil //nolint:nilnil // No kept values, and no error.
 	}
 	if f.open == '{' {
 		return &restorables{members: parseInsideTable(e.inside)}, nil
@@ -144,20 +146,20 @@ func (s *elements) release() {
 	}
 }
 
-// item has the kept values of one element, and identifies the element.
+// item has the kept values of one element of a list, and identifies the element.
 type item struct {
-	// name is the canonical list of the values of its keys; "" without keys.
+	// name has the values of the key fields of the element, as a canonical list; "" without keys.
 	name string
-	// several means that several elements had the same name. Then at is the index of the element among them, size is
+	// several is true if several elements had the same name. Then at is the index of the element among them, size is
 	// their number, and of is the fingerprint of the converted element.
 	several  bool
 	at, size int
 	of       fingerprint
 	entries  []entry
-	given    bool // Already assigned to an element.
+	given    bool // Whether the item is assigned to an element.
 }
 
-// restorables are the entries of the elements of a list, or of the values of a table.
+// restorables are the entries of the elements of a list or table: items by index, or members by key.
 type restorables struct {
 	items   map[int][]entry
 	members map[string][]entry
@@ -175,7 +177,7 @@ func (r *restorables) of(index int, key []byte) []entry {
 	}
 }
 
-// parseInsideTable parses the entries of a table. It returns nil if the format is invalid.
+// parseInsideTable parses the entries of a table. It returns nil for an invalid format.
 func parseInsideTable(content []byte) map[string][]entry {
 	members, err := raw.Field(content, "members")
 	if err != nil || members == nil {
@@ -192,7 +194,7 @@ func parseInsideTable(content []byte) map[string][]entry {
 	return all
 }
 
-// parseItems parses the entries of a list. It returns nil if the format is invalid.
+// parseItems parses the entries of a list. It returns nil for an invalid format.
 func parseItems(content []byte) []item {
 	list, err := raw.Field(content, "items")
 	if err != nil || list == nil {
@@ -212,7 +214,7 @@ func parseItems(content []byte) []item {
 	return items
 }
 
-// parseItem parses the entry of one element. It reports false if the format is invalid.
+// parseItem parses the entry of one element. It returns false for an invalid format.
 func parseItem(content []byte) (item, bool) {
 	var i item
 	ours := true

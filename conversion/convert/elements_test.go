@@ -42,7 +42,7 @@ func annotationOf(t *testing.T, object []byte, name string) string {
 	return o.Metadata.Annotations[name]
 }
 
-// TestElementErrors checks that an error names the place of the value, at any depth.
+// TestElementErrors checks that an error names the place of the value inside nested lists and tables.
 func TestElementErrors(t *testing.T) {
 	fails := func(_, _ []byte) ([]byte, error) { return nil, errors.New("out of tomatoes") }
 	makes := func(text string) func(dst, value []byte) ([]byte, error) {
@@ -109,7 +109,7 @@ func TestElementErrors(t *testing.T) {
 	}
 }
 
-// TestGroups checks conversions between two groups with a common field.
+// TestGroups checks conversions between groups of fields, also if both groups have a field in common.
 func TestGroups(t *testing.T) {
 	swap := func(from, to string) func(dst, value []byte) ([]byte, error) {
 		return func(dst, value []byte) ([]byte, error) {
@@ -142,7 +142,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestEntriesOfElements checks that an annotation in another format has no effect.
+// TestEntriesOfElements checks that only an annotation in the format of the engine has an effect.
 func TestEntriesOfElements(t *testing.T) {
 	e := testEngine(t, "list")
 	const live = `{"toppings":[{"id":{"name":"a"},"origin":"here"}]}`
@@ -185,10 +185,11 @@ func TestEntriesOfElements(t *testing.T) {
 	}
 }
 
-// none is a conversion to a version without the value.
+// none is a conversion function whose result is absent.
 func none(dst, _ []byte) ([]byte, error) { return append(dst, "null"...), nil }
 
-// TestElementChangedItsType checks that kept values of an element are dropped if the element is no longer an object.
+// TestElementChangedItsType checks that the kept values of an element are dropped if the element is no longer an
+// object.
 func TestElementChangedItsType(t *testing.T) {
 	inner := []Conversion{RawField("cut", "sliced", none, keepRaw), RawField("{host,port}", "address", none, keepRaw), SpokeOnly("note")}
 	e := engineOf(t, Items("spec.list", "spec.list", inner), Values("spec.table", "spec.table", inner))
@@ -204,8 +205,8 @@ func TestElementChangedItsType(t *testing.T) {
 	}
 }
 
-// TestAbsentInMovedParent checks that a value without a counterpart in the other version comes back, regardless of the
-// other content of its parent and of the order of the conversions.
+// TestAbsentInMovedParent checks that a value comes back that is absent in the other version. Neither the other content
+// of its parent nor the order of the conversions may matter.
 func TestAbsentInMovedParent(t *testing.T) {
 	away, moved := RawField("spec.a.n", "spec.b.n", none, keepRaw), Move("spec.a.x", "spec.b.x")
 	for _, conversions := range [][]Conversion{{away, moved}, {moved, away}, {away}} {
@@ -214,7 +215,7 @@ func TestAbsentInMovedParent(t *testing.T) {
 			object := alpha(`{"name":"n"}`, spec)
 			there := mustConvert(t, e, object, "v1beta1")
 			sameObjects(t, "round trip", object, mustConvert(t, e, there, "v1alpha1"))
-			pruned := bytes.Replace(there, []byte(`"a":{},`), nil, 1) // The hub may have no such object.
+			pruned := bytes.Replace(there, []byte(`"a":{},`), nil, 1) // The hub may have no place for this object.
 			sameObjects(t, "round trip of what the schema knows", object, mustConvert(t, e, pruned, "v1alpha1"))
 		}
 	}
@@ -224,7 +225,8 @@ func TestAbsentInMovedParent(t *testing.T) {
 	}
 }
 
-// TestMostAnnotations checks that kept values may fill the annotations up to the limit, and not a byte more.
+// TestMostAnnotations checks the limit of the annotations: kept values may fill them up to the limit, but not a byte
+// more.
 func TestMostAnnotations(t *testing.T) {
 	e := engineOf(t, SpokeOnly("spec.a"))
 	object := func(n int) []byte {
@@ -245,7 +247,7 @@ func TestMostAnnotations(t *testing.T) {
 	}
 }
 
-// TestTooLargeNames checks that the failure names the place of the largest value.
+// TestTooLargeNames checks that the failure names the place of the largest kept value.
 func TestTooLargeNames(t *testing.T) {
 	e := engineOf(t, SpokeOnly("spec.a"), SpokeOnly("spec.b"), SpokeOnly("spec.c"))
 	_, err := e.Convert(alpha(`{"name":"n"}`, `{"a":1,"b":"`+strings.Repeat("b", maxAnnotations)+`","c":1}`), pizzaGroup+"/v1beta1")
@@ -254,7 +256,7 @@ func TestTooLargeNames(t *testing.T) {
 	}
 }
 
-// TestKeysAdded checks that values kept for a list without keys are still found after keys are declared.
+// TestKeysAdded checks that values come back that were kept before the conversion declared keys.
 func TestKeysAdded(t *testing.T) {
 	list := func(o ...Option) *Engine {
 		return engineOf(t, Items("spec.list", "spec.list", []Conversion{SpokeOnly("note")}, o...))
@@ -270,7 +272,7 @@ func TestKeysAdded(t *testing.T) {
 	}
 }
 
-// TestForgedItems checks that the time for many items of one name is linear.
+// TestForgedItems checks that the time for many items with one name is linear.
 func TestForgedItems(t *testing.T) {
 	e := testEngine(t, "unnamed")
 	const items, elements, most = 20_000, 100_000, 20 * time.Second // Quadratic time would be minutes.
@@ -291,7 +293,7 @@ func TestForgedItems(t *testing.T) {
 	}
 }
 
-// TestForgedEmptyGroup checks that an entry cannot remove a value that the object has.
+// TestForgedEmptyGroup checks that an entry with an empty object cannot remove a value of the object.
 func TestForgedEmptyGroup(t *testing.T) {
 	e := engineOf(t, RawField("spec.text", "spec.{a,b}", func(dst, _ []byte) ([]byte, error) { return append(dst, `{"a":1}`...), nil },
 		func(dst, _ []byte) ([]byte, error) { return append(dst, `""`...), nil }))
@@ -327,8 +329,8 @@ func TestForgedGroup(t *testing.T) {
 	}
 }
 
-// FuzzElements converts any spec with any annotation by the engines for lists, groups and parents. The conversion must
-// not panic or modify its input, and must return valid JSON and be deterministic.
+// FuzzElements converts any spec with any annotation, with the engines for lists, groups and parents. The conversion
+// must not panic or modify its input. It must be deterministic and return valid JSON.
 func FuzzElements(f *testing.F) {
 	names := []string{"laws", "list", "unnamed", "deep", "table", "matrix", "group", "parents", "onesided", "merged", "passing"}
 	for i := range names {
@@ -373,7 +375,7 @@ func FuzzElements(f *testing.F) {
 	})
 }
 
-// TestSparse checks that the annotation of a long list has only the elements that would lose something.
+// TestSparse checks that the annotation has only those elements of a long list that would lose a value.
 func TestSparse(t *testing.T) {
 	e := testEngine(t, "list")
 	var list []string
@@ -390,7 +392,7 @@ func TestSparse(t *testing.T) {
 	sameObjects(t, "round trip", object, mustConvert(t, e, there, "v1alpha1"))
 }
 
-// TestManyElements checks that the time for long lists without keys, and for large annotations about them, is linear.
+// TestManyElements checks that the time is linear for long lists without keys and large annotations about them.
 func TestManyElements(t *testing.T) {
 	e := testEngine(t, "unnamed")
 	const n = 2000
@@ -406,7 +408,7 @@ func TestManyElements(t *testing.T) {
 	}
 }
 
-// TestMoveAllocates checks that a moved value allocates no more than the memory for the new text.
+// TestMoveAllocates checks that a move allocates only the memory for the new text.
 func TestMoveAllocates(t *testing.T) {
 	object := alpha(`{"name":"n"}`, `{"a":[1,2,3],"list":[{"x":1},{"x":2}]}`)
 	allocations := func(c ...Conversion) float64 {
@@ -427,7 +429,7 @@ func TestMoveAllocates(t *testing.T) {
 	}
 }
 
-// TestMergeByKeys checks that lists with keys merge element by element.
+// TestMergeByKeys checks that lists with keys are merged element by element.
 func TestMergeByKeys(t *testing.T) {
 	name := [][]string{{"n"}}
 	cases := map[string]struct {

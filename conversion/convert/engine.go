@@ -18,7 +18,7 @@ type Engine struct {
 	pool        sync.Pool
 }
 
-// New returns an engine for resources of different kinds. Its errors name the resource, the version and the invalid
+// New returns an engine for resources of different kinds. An error names the resource, the version and the invalid
 // place.
 func New(resources ...Resource) (*Engine, error) {
 	e := &Engine{kinds: map[string]map[string]*kind{}, nodes: fixedNodes}
@@ -38,9 +38,9 @@ func New(resources ...Resource) (*Engine, error) {
 	return e, nil
 }
 
-// Convert returns the object, one JSON document, in the given API version, GROUP/VERSION. It returns the same slice if
-// the object already has that version. It does not modify the object. Its errors are of type [*ObjectError], with index
-// -1.
+// Convert returns an object, one JSON document, in the given API version, GROUP/VERSION. It returns the same slice if
+// the object already has that version. It does not modify its argument. Its errors are of type [*ObjectError], with
+// index -1.
 func (e *Engine) Convert(object []byte, apiVersion string) ([]byte, error) {
 	w := e.acquire()
 	defer e.recycle(w)
@@ -63,7 +63,7 @@ func (e *Engine) Convert(object []byte, apiVersion string) ([]byte, error) {
 
 var errUTF8 = fmt.Errorf("%w: not UTF-8", raw.ErrSyntax)
 
-// acquire returns a converter for exclusive use, with the memory of an earlier request if possible.
+// acquire returns a converter for exclusive use. If possible, it reuses the memory of an earlier request.
 func (e *Engine) acquire() *converter {
 	if w, ok := e.pool.Get().(*converter); ok {
 		return w
@@ -71,7 +71,7 @@ func (e *Engine) acquire() *converter {
 	return e.newConverter()
 }
 
-// recycle keeps the converter for another request, unless a panic left it in an undefined state.
+// recycle makes the converter available to another request, unless a panic left it in an undefined state.
 func (e *Engine) recycle(w *converter) {
 	if w.broken {
 		return
@@ -80,7 +80,7 @@ func (e *Engine) recycle(w *converter) {
 	e.pool.Put(w)
 }
 
-// route returns the plans that lead from one API version to another, in order; none if the versions are equal.
+// route returns the plans from one API version to another, in order; none if the versions are equal.
 func (e *Engine) route(kindName, from, to string) (*kind, []*plan, error) {
 	group, version, _ := strings.Cut(from, "/")
 	wantGroup, want, _ := strings.Cut(to, "/")

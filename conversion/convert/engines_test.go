@@ -76,7 +76,8 @@ func fromLines(lines []string) ([]topping, error) {
 	return out, nil
 }
 
-// alphaPizza and betaPizza are typical types of conversions: some zero values are encoded, others are omitted.
+// alphaPizza and betaPizza are typical types for conversions of whole objects: the encoding has some zero values, and
+// omits others.
 type alphaPizza struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -147,7 +148,7 @@ func toAlpha(in *betaPizza, out *alphaPizza) error {
 	return ErrorAt("spec.toppings", err)
 }
 
-// nest and flatten are conversions of maps: spec.count moves to spec.size.count.
+// nest and flatten convert whole objects as maps: spec.count moves to spec.size.count and back.
 func nest(object map[string]any) (map[string]any, error) {
 	spec, ok := object["spec"].(map[string]any)
 	if !ok {
@@ -246,8 +247,7 @@ var testEngines = map[string][]Spoke{
 
 func keepRaw(dst, value []byte) ([]byte, error) { return append(dst, value...), nil }
 
-// testEngine returns the engine with this name. With the suffix " keep", the engine keeps values that cannot be
-// converted.
+// testEngine returns the engine with this name. With the suffix " keep", the engine has the option Keep.
 func testEngine(tb testing.TB, name string) *Engine {
 	tb.Helper()
 	name, keeps := strings.CutSuffix(name, " keep")
@@ -266,7 +266,7 @@ func testEngine(tb testing.TB, name string) *Engine {
 	return e
 }
 
-// onesided has values that only one version has, and places where each version has its own value.
+// onesided has values that only one version has, and places that have different values in the two versions.
 var onesided = []Conversion{
 	SpokeOnly("spec.oven.wood"),
 	SpokeOnly("spec.note"),
@@ -277,8 +277,8 @@ var onesided = []Conversion{
 	HubOnly("spec.oven.degrees", Default([]byte("300"))),
 }
 
-// toppingFields are the conversions of a topping: its name and amount move, and each version has a field that the other
-// one lacks.
+// toppingFields are the conversions of a topping. Its name and amount move. Each version has a field that the other
+// version does not have.
 var toppingFields = []Conversion{
 	Move("name", "id.name"),
 	RawField("size", "diameter", sizeToDiameter, diameterToSize),
@@ -286,12 +286,12 @@ var toppingFields = []Conversion{
 	HubOnly("origin", Default([]byte(`"here"`))),
 }
 
-// lawFields are the conversions of an element whose round trips are exact.
+// lawFields are conversions of an element that lose nothing on the way to the other version and back.
 var lawFields = []Conversion{
 	HubParent("id"), Move("name", "id.name"), RawField("size", "diameter", sizeToDiameter, diameterToSize), SpokeOnly("note"), HubOnly("origin"),
 }
 
-// sizeToDiameter and diameterToSize lose diameters between the sizes.
+// sizeToDiameter and diameterToSize lose a diameter that is not that of a size.
 func sizeToDiameter(dst, value []byte) ([]byte, error) {
 	for _, s := range sizes {
 		if string(value) == strconv.Quote(s.name) {
@@ -315,7 +315,7 @@ func diameterToSize(dst, value []byte) ([]byte, error) {
 	return strconv.AppendQuote(dst, name), nil
 }
 
-// address is a host with a port, 80 by default.
+// address is a host with a port. The default port is 80.
 type address struct {
 	Host string `json:"host,omitempty"`
 	Port int    `json:"port,omitempty"`
@@ -343,7 +343,7 @@ func joinAddress(dst, value []byte) ([]byte, error) {
 	return raw.AppendString(dst, fmt.Sprintf("%s:%d", a.Host, cmp.Or(a.Port, 80))), nil
 }
 
-// withoutNotes omits the notes of toppings, and toppings that are hidden.
+// withoutNotes removes the notes of toppings, and hidden toppings.
 func withoutNotes(dst, value []byte) ([]byte, error) {
 	var toppings []map[string]any
 	if err := json.Unmarshal(value, &toppings); err != nil {

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// ErrReview is wrapped by errors about bodies that are not a ConversionReview with a request.
+// ErrReview is wrapped by the errors about a body that is not a ConversionReview with a request.
 var ErrReview = errors.New("no ConversionReview")
 
 // ObjectError names the object that could not be converted, and the reason.
 type ObjectError struct {
 	// Index is the index of the object in its review, from 0; -1 for a single object.
 	Index int
-	// Namespace and Name identify the object as far as they can be read. Name is the generateName followed by an
-	// asterisk if the object has no name yet.
+	// Namespace and Name identify the object, as far as they are readable. For an object without a name, Name is the
+	// generateName followed by an asterisk.
 	Namespace, Name string
 	// From and To are API versions. From is empty if the object has no apiVersion.
 	From, To string
@@ -48,8 +48,8 @@ func (e *ObjectError) Error() string {
 // Unwrap returns the reason.
 func (e *ObjectError) Unwrap() error { return e.Err }
 
-// ErrorAt adds a place inside the value to the error of a conversion function, for example "[2].quantity", or
-// "spec.size" for a function of whole objects. It returns nil if err is nil.
+// ErrorAt adds a place inside the value to the error of a conversion function, for example "[2].quantity". For a
+// function of whole objects, the place is for example "spec.size". ErrorAt returns nil if err is nil.
 func ErrorAt(place string, err error) error {
 	if err == nil {
 		return nil
@@ -57,7 +57,7 @@ func ErrorAt(place string, err error) error {
 	return &placeError{place: place, err: err}
 }
 
-// placeError is an error at a place, relative to the place of the surrounding error.
+// placeError is an error with a place. The place is relative to the place of the error around it.
 type placeError struct {
 	place string
 	err   error
@@ -72,10 +72,10 @@ func (e *placeError) Error() string {
 
 func (e *placeError) Unwrap() error { return e.err }
 
-// at adds a place in front of an error, and joins it with the place that the error already has.
+// at puts a place in front of the place of an error.
 func at(place string, err error) error {
 	var inner *placeError
-	for errors.As(err, &inner) && error(inner) == err { //nolint:errorlint // A place inside a longer text stays there.
+	for errors.As(err, &inner) && error(inner) == err { //nolint:errorlint // The place of an error inside a longer text stays there.
 		place, err = join(place, inner.place), inner.err
 	}
 	return &placeError{place: place, err: err}
@@ -89,7 +89,7 @@ func join(place, inner string) string {
 	return place + "." + inner
 }
 
-// describe names the type of a JSON value by its first byte.
+// describe names the type of a JSON value that begins with this byte.
 func describe(first byte) string {
 	switch first {
 	case '{':

@@ -9,7 +9,8 @@ import (
 	"refract.dev/conversion/convert"
 )
 
-// A single size becomes a list of sizes, so the hub can express more.
+// A single size of v1 becomes a list of sizes in the hub. The annotation keeps further sizes, because v1 cannot
+// represent them.
 func ExampleField() {
 	engine, err := convert.New(convert.Resource{
 		Group: "shop.example", Kind: "Order", Hub: "v2",
@@ -77,8 +78,8 @@ func ExampleEngine_Review() {
 	// {"apiVersion":"shop.example/v2","kind":"Order","metadata":{"name":"b"},"spec":{"size":"S"}}],"result":{"status":"Success"}}}
 }
 
-// The image of each container moves to another field, and each container has a note that the hub has no place for. A
-// user reorders the containers in the hub version.
+// The image of each container moves to another field. Each container has a note that the hub has no place for. A user
+// reorders the containers in the hub version.
 func ExampleItems() {
 	engine, err := convert.New(convert.Resource{
 		Group: "shop.example", Kind: "Order", Hub: "v2",

@@ -7,27 +7,28 @@ import (
 
 // worker converts values in both directions, for one request at a time.
 type worker interface {
-	// convert appends the converted value to dst. It may write to the free capacity of dst even if it returns an error.
+	// convert appends the converted value to dst. Even if it returns an error, it may have written to the free capacity
+	// of dst.
 	convert(dst, value []byte, toHub bool) ([]byte, error)
-	// returns reports whether the reverse function gives back the same or an equivalent value. Converted is the result
-	// of the last call of convert, with this value.
+	// returns reports whether the reverse function gives back the same value or an equivalent one. The last call of
+	// convert must have been for this value, and converted is its result.
 	returns(value, converted []byte, toHub bool) bool
 	// release drops the references to values.
 	release()
 }
 
-// Field converts the value at a place. Spoke and hub are the places in the two versions: keys from the root, separated
+// Field converts the value at a place. spoke and hub are the places in the two versions: keys from the root, separated
 // by dots, such as "spec.toppings"; see the package comment. If the places differ, the value moves. Metadata,
-// apiVersion and kind cannot be converted. An object that already has a value at the target place is not converted, so
-// a version cannot reuse the name of a moved value of another version. To reuse a name, convert the parent as one
-// value.
+// apiVersion and kind cannot be converted. If an object already has a value at the target place, the object is not
+// converted. So a version must not use the old place of a moved value for another value. To do this nevertheless,
+// convert the parent as one value.
 //
-// The value is decoded into S or H as API servers do: keys are case-sensitive, and integers in values of type any are
-// int64. It is encoded as by encoding/json. The engine calls UnmarshalJSON, MarshalJSON and AppendJSON([]byte) ([]byte,
-// error) of S and H directly. The functions are not called for an absent value, which stays absent, nor for null, which
-// stays null. The functions must be safe for concurrent use and depend only on their argument: the engine also calls
-// the reverse function to find losses. A function may modify and keep its argument, unless a declared equivalence reads
-// that argument.
+// The engine decodes the value into S or H as API servers do: keys are case-sensitive, and integers in values of type
+// any are int64. It encodes as encoding/json does. It calls UnmarshalJSON, MarshalJSON and AppendJSON([]byte) ([]byte,
+// error) of S and H directly. It does not call the functions for an absent value, which stays absent, nor for null,
+// which stays null. The functions must be safe for concurrent use, and their results must depend only on the argument,
+// because the engine also calls the reverse function to find losses. A function may modify and keep its argument,
+// unless a declared equivalence reads that argument.
 func Field[S, H any](spoke, hub string, toHub func(S) (H, error), toSpoke func(H) (S, error), o ...Option) Conversion {
 	c := conversion(spoke, hub, o)
 	if c.err != nil {
@@ -52,7 +53,7 @@ func Field[S, H any](spoke, hub string, toHub func(S) (H, error), toSpoke func(H
 	return c
 }
 
-// conversion returns a conversion between two places, with its options.
+// conversion returns a conversion between two places with these options.
 func conversion(spoke, hub string, o []Option) Conversion {
 	c := Conversion{spoke: spoke, hub: hub}
 	for _, option := range o {
@@ -64,7 +65,7 @@ func conversion(spoke, hub string, o []Option) Conversion {
 	return c
 }
 
-// equivalences returns the functions of [Equivalent].
+// equivalences returns the two functions of an [Equivalent] option.
 func equivalences[S, H any](o options) (spoke func(a, b S) bool, hub func(a, b H) bool, err error) {
 	var ok bool
 	if spoke, ok = o.spoke.(func(a, b S) bool); !ok && o.spoke != nil {
@@ -113,12 +114,13 @@ type way[A, B any] struct {
 	comparer *comparer
 
 	value, again A
-	exact        bool // No member of value was left out.
+	exact        bool // exact is true if the type has fields for all members of value.
 	converted    B
 	scratch      []byte
 }
 
-// convert stores the decoded value and the result of the function for returns.
+// convert decodes the value, calls the function, and encodes the result. It stores both Go values for the method
+// returns.
 func (w *way[A, B]) convert(dst, value []byte) ([]byte, error) {
 	if err := w.in.decode(value, &w.value); err != nil {
 		return dst, err
@@ -131,8 +133,8 @@ func (w *way[A, B]) convert(dst, value []byte) ([]byte, error) {
 	return w.out.encode(dst, &w.converted, value)
 }
 
-// returns converts the value back. It decodes the converted value only if that could differ from the result of the
-// function, because decoding costs as much as the conversion itself.
+// returns converts the value back. It decodes the converted value only if decoding could give another value than the
+// result of the function, because decoding is as expensive as the conversion itself.
 func (w *way[A, B]) returns(value, converted []byte) bool {
 	if !w.out.faithful(converted) && w.out.decode(converted, &w.converted) != nil {
 		return false
@@ -153,12 +155,12 @@ func (w *way[A, B]) returns(value, converted []byte) bool {
 	return w.equivalent(value)
 }
 
-// equivalent reports whether the value and the value that came back mean the same.
+// equivalent reports whether the declared equivalence accepts the value that came back.
 func (w *way[A, B]) equivalent(value []byte) bool {
 	if !w.in.faithful(w.scratch) && w.in.decode(w.scratch, &w.again) != nil {
 		return false
 	}
-	// The function may have modified its argument.
+	// The conversion function may have modified the decoded value. If so, the value is decoded again.
 	var err error
 	w.scratch, err = w.in.encode(w.scratch[:0], &w.value, value)
 	if (err != nil || !w.in.faithful(w.scratch) || !w.comparer.equal(value, w.scratch)) && w.in.decode(value, &w.value) != nil {
@@ -174,8 +176,8 @@ func (w *way[A, B]) release() {
 	trim(&w.scratch)
 }
 
-// RawField is [Field] on JSON. Each function appends the converted value to dst. It must not modify value or the
-// existing content of dst, and must not keep either slice.
+// RawField is [Field] with functions of JSON. Each function appends the converted value to dst. It must not modify
+// value or the existing content of dst, and must not keep either slice.
 func RawField(spoke, hub string, toHub, toSpoke func(dst, value []byte) ([]byte, error), o ...Option) Conversion {
 	c := conversion(spoke, hub, o)
 	if c.err != nil {
@@ -218,7 +220,7 @@ func (w *untyped) convert(dst, value []byte, toHub bool) ([]byte, error) {
 	}
 	appended := out[len(dst):]
 	if len(out) > cap(dst) || len(out) > 0 && &out[0] != &dst[:1][0] {
-		// Another owner may have this memory.
+		// Another owner may use this memory, so the text is copied.
 		out = append(slices.Clip(dst), appended...)
 	}
 	return out, checkJSON(&w.comparer.s, appended)

@@ -37,7 +37,7 @@ func seeds(f *testing.F) [][]byte {
 }
 
 // FuzzReview answers arbitrary bytes. The answer must be JSON with the uid and, for a success, the objects in order.
-// Values that no conversion names must be the same byte for byte, and the review must not be modified.
+// Values that no conversion names must stay byte for byte, and the body must not be modified.
 func FuzzReview(f *testing.F) {
 	for _, seed := range seeds(f) {
 		f.Add(seed)
@@ -89,7 +89,7 @@ func FuzzReview(f *testing.F) {
 	})
 }
 
-// memberOf returns a member of an object; nil if the member is absent or object is empty or null.
+// memberOf returns a member of an object; nil if the member is absent, or if object is nil, empty or null.
 func memberOf(t *testing.T, object []byte, key string) []byte {
 	t.Helper()
 	if len(object) == 0 || object[0] == 'n' {
@@ -102,7 +102,7 @@ func memberOf(t *testing.T, object []byte, key string) []byte {
 	return value
 }
 
-// compareUntouched compares the parts of an object that conversions of toppings must not change.
+// compareUntouched compares the parts of an object that a conversion of toppings must not change.
 func compareUntouched(t *testing.T, before, after []byte) {
 	t.Helper()
 	was, is := untouched(t, before), untouched(t, after)
@@ -113,7 +113,7 @@ func compareUntouched(t *testing.T, before, after []byte) {
 	}
 }
 
-// untouched returns the bytes of all members that must not change, including the members of spec and metadata.
+// untouched returns the bytes of each member that must not change, including members of spec and metadata.
 func untouched(t *testing.T, object []byte) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -139,8 +139,7 @@ func untouched(t *testing.T, object []byte) map[string]string {
 	return found
 }
 
-// fuzzObject returns an object with fuzzed metadata and spec. It reports false if the object is not JSON or has a
-// duplicate key.
+// fuzzObject returns an object with this metadata and spec. It returns false for invalid JSON and for duplicate keys.
 func fuzzObject(version, metadata, spec string) ([]byte, bool) {
 	object := fmt.Appendf(nil, `{"apiVersion":"%s/%s","kind":"Pizza"`, pizzaGroup, version)
 	if metadata != "" {
@@ -153,7 +152,7 @@ func fuzzObject(version, metadata, spec string) ([]byte, bool) {
 	return object, json.Valid(object) && !hasTwice(object)
 }
 
-// hasTwice reports whether an object has a duplicate key, ignoring case.
+// hasTwice reports whether an object has two keys that are equal without regard to case.
 func hasTwice(value []byte) bool {
 	switch value[0] {
 	case '{':
@@ -204,9 +203,9 @@ var fuzzSpecs = []string{
 	`{"sliced":false}`, `{"cut":"no"}`, `{"toppings":["\u0061","😀","\ud800"]}`, `{"diameter":0,"toppings":null,"notes":[]}`,
 }
 
-// FuzzRoundTrip converts objects there and back. They must be unchanged. After an edit in the other version, the
-// conversion back must equal that of an object without an annotation, except for values that the other version does not
-// see.
+// FuzzRoundTrip converts objects to another version and back. They must be unchanged. If the object is edited in the
+// other version, the conversion back must give the same as for an object without an annotation. Values that the other
+// version does not have are the exception.
 func FuzzRoundTrip(f *testing.F) {
 	engines := map[string]*Engine{}
 	for i, trip := range roundTrips {
@@ -220,7 +219,7 @@ func FuzzRoundTrip(f *testing.F) {
 		e := engines[trip.engine]
 		object, ok := fuzzObject(trip.from, `{"name":"n"}`, spec)
 		if !ok || strings.Contains(spec, "{}") || strings.Contains(spec, "{ ") {
-			return // An empty object may look like one that a move created: it is removed with its content.
+			return // An empty object may not come back: it is removed with the last value that moves out of it.
 		}
 		there := mustConvert(t, e, object, trip.to)
 		if there == nil {
@@ -263,11 +262,11 @@ func checkEdit(t *testing.T, e *Engine, there []byte, from, to, edit string) {
 	for _, key := range []string{"toppings", "order", "sliced", "cut"} {
 		was, is := memberOf(t, live, key), byKey([]byte(edit))[key]
 		if (was == nil) == (is == nil) && (was == nil || c.equal(was, is)) {
-			return // The kept value may be restored.
+			return // The engine may restore the kept value.
 		}
 	}
 	a, b := memberOf(t, got, "spec"), memberOf(t, want, "spec")
-	// Values that the other version does not see may have been kept.
+	// The kept values that the other version does not have may differ.
 	seen := func(spec []byte) []byte {
 		object, _ := fuzzObject(from, "", string(spec))
 		return memberOf(t, mustConvert(t, e, object, to), "spec")
@@ -277,7 +276,8 @@ func checkEdit(t *testing.T, e *Engine, there []byte, from, to, edit string) {
 	}
 }
 
-// mustConvert returns nil if the conversion fails. It checks the laws of all conversions.
+// mustConvert converts an object, and checks the properties of all conversions. It returns nil if the conversion
+// returns an error.
 func mustConvert(t *testing.T, e *Engine, object []byte, version string) []byte {
 	t.Helper()
 	before := bytes.Clone(object)

@@ -15,9 +15,9 @@ import (
 
 // TestGolden answers the review of every archive in testdata. Each archive starts with a description of its case.
 //
-// The file engine names one of the test engines, and review.json is the request. If the archive has a back.txt, the
-// objects of the answer are converted once more, to the version in that file. With an edit.txt, the first line of that
-// file is first replaced by its second line in these objects.
+// The file engine names a test engine, and review.json is the request. If the archive has a back.txt, the objects of
+// the answer are converted to the version in back.txt. If it has an edit.txt, the first line of edit.txt is replaced by
+// the second line in the objects before that conversion.
 func TestGolden(t *testing.T) {
 	golden.Run(t, "testdata/*.txtar", answerArchive)
 }

@@ -183,14 +183,14 @@ func restOfText(t *testing.T, object []byte) string {
 	return string(objectOf(members))
 }
 
-// TestKept converts objects from v1 to v2, edits them there in some cases, and converts them back.
+// TestKept converts objects from v1 to v2 and back. In some cases they are edited in v2.
 func TestKept(t *testing.T) {
 	cases := map[string]struct {
 		reason, engine, metadata, spec string
 		there                          string
 		edit                           [2]string
 		back                           string
-		kept                           string // A part of the remaining annotation.
+		kept                           string // A part of the annotation after the conversion back.
 	}{
 		"StatusWrite": {
 			reason: "A write to another field does not invalidate the kept value.", engine: "object",
@@ -300,7 +300,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestKeptPanics has entries that make conversions panic. The engine must ignore such entries.
+// TestKeptPanics has entries on which conversion functions panic. The engine must ignore such entries.
 func TestKeptPanics(t *testing.T) {
 	var c comparer
 	for name, tc := range map[string]struct{ place, value, spec, want string }{
@@ -330,7 +330,7 @@ func TestKeptPanics(t *testing.T) {
 	}
 }
 
-// TestDeep converts objects at the maximum depth: the time must depend only on the size.
+// TestDeep converts objects with the maximum depth: the time must not grow with the depth, but only with the size.
 func TestDeep(t *testing.T) {
 	e := keptEngine(t, "moved")
 	for _, depth := range []int{10, 900, 9000} {
@@ -357,7 +357,7 @@ func TestDeep(t *testing.T) {
 	}
 }
 
-// TestTooDeep has an object in a review that is too deep to be read. The failure must name the object.
+// TestTooDeep has a review with an object that exceeds the maximum depth. The failure must name the object.
 func TestTooDeep(t *testing.T) {
 	body := `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":"u","desiredAPIVersion":"g/v2","objects":[` +
 		`{"apiVersion":"g/v1","kind":"K","metadata":{"name":"n","namespace":"s"},"spec":` + strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000) + `}]}}`
@@ -383,7 +383,7 @@ func (p *pooled) UnmarshalJSON(data []byte) error { p.text = string(data); retur
 
 func (p *pooled) AppendJSON([]byte) ([]byte, error) { return append(pool[:0], p.text...), nil }
 
-// TestPooled uses a type that does not append to the given slice.
+// TestPooled has a type whose AppendJSON does not append to the given slice.
 func TestPooled(t *testing.T) {
 	same := func(p pooled) (pooled, error) { return p, nil }
 	e, err := New(Resource{Group: "g", Kind: "K", Hub: "v2", Spokes: []Spoke{{Version: "v1", Conversions: []Conversion{

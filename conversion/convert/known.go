@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// known describes the fields that a Go type has a place for. It is immutable. A nil *known has a place for every value,
-// like untyped maps and types that decode JSON themselves.
+// known describes the JSON members that a Go type has fields for. It is immutable. A nil *known accepts every member,
+// like maps of any and types with their own UnmarshalJSON.
 type known struct {
 	fields map[string]*known // For a struct.
 	elem   *known            // For a slice, an array or a map.
-	kind   byte              // As in tree; 'm' for a map.
-	// zero is the kind of the zero value that omitempty omits, 0 if JSON has no notation for the zero value.
+	kind   byte              // As in tree, and 'm' for a map.
+	// zero is the kind of the zero value that omitempty omits; 0 if the zero value is nil.
 	zero byte
 }
 
-// member returns the type of a member; false if the type has no place for the member.
+// member returns the type of a member. It returns false if the type has no field for the member.
 func (k *known) member(key string) (*known, bool) {
 	if k == nil {
 		return nil, true
@@ -41,10 +41,10 @@ func (k *known) element() *known {
 	return k.elem
 }
 
-// zeroAs reports whether the omitted zero value of one type has the same JSON as the zero value of the other type.
+// zeroAs reports whether the zero values of both types, which omitempty omits, are the same JSON value.
 func (k *known) zeroAs(o *known) bool { return k != nil && o != nil && k.zero != 0 && k.zero == o.zero }
 
-// all reports whether the type has a place for all fields of a value, at any depth.
+// all reports whether the type has fields for all members of a value, at any depth.
 func (k *known) all(t *tree) bool {
 	for i := range t.items {
 		inner, ok := k.element(), true
@@ -58,12 +58,12 @@ func (k *known) all(t *tree) bool {
 	return true
 }
 
-// knownOf returns the fields that a type has a place for.
+// knownOf returns the fields of a type.
 func knownOf(t reflect.Type) *known { return knownIn(t, map[reflect.Type]*known{}) }
 
 var reads = []reflect.Type{reflect.TypeFor[json.Unmarshaler](), reflect.TypeFor[encoding.TextUnmarshaler]()}
 
-// knownIn is knownOf for a type inside other types. Seen has the enclosing types, since a type may contain itself.
+// knownIn is knownOf for a type inside other types. seen has the types around it, because a type may contain itself.
 func knownIn(t reflect.Type, seen map[reflect.Type]*known) *known {
 	for _, r := range reads {
 		if t.Implements(r) || reflect.PointerTo(t).Implements(r) {
@@ -105,8 +105,8 @@ func knownIn(t reflect.Type, seen map[reflect.Type]*known) *known {
 	return k
 }
 
-// addFields adds the fields of a struct. Fields of embedded structs without a name are added last, because the struct's
-// own fields hide them.
+// addFields adds the fields of a struct. It adds the fields of embedded structs last, because the fields of the struct
+// itself hide them.
 //
 // Source: https://pkg.go.dev/encoding/json#Marshal
 func (k *known) addFields(t reflect.Type, seen map[reflect.Type]*known) {

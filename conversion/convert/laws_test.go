@@ -11,13 +11,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// maker makes random objects for the engine laws.
+// maker makes random objects for the laws that every engine must obey.
 type maker struct {
 	*rand.Rand
 	hub bool
 }
 
-// either returns one of two keys, by version.
+// either returns the key for the version of the maker.
 func (m maker) either(spoke, hub string) string {
 	if m.hub {
 		return hub
@@ -25,7 +25,7 @@ func (m maker) either(spoke, hub string) string {
 	return spoke
 }
 
-// some sets a member of an object in most cases.
+// some sets a member of an object with a probability of 3/4.
 func (m maker) some(object map[string]any, key string, value any) {
 	if m.IntN(4) > 0 {
 		object[key] = value
@@ -132,8 +132,9 @@ func (m maker) editList(list []any, fresh any) []any {
 	return list
 }
 
-// FuzzLaws converts random objects there and back, with and without an edit in the other version. Without an edit, the
-// object must be unchanged. With an edit, the edit must stay, and remaining elements must get their kept values back.
+// FuzzLaws converts random objects to another version and back. Without an edit in the other version, the object must
+// be unchanged. With an edit, the object must have the edit, and the elements that still exist must get their kept
+// values back.
 func FuzzLaws(f *testing.F) {
 	for seed := range uint64(300) {
 		f.Add(seed)
@@ -199,7 +200,7 @@ func sameSpecs(t *testing.T, law string, a, b []byte) {
 	sameObjects(t, law, memberOf(t, a, "spec"), memberOf(t, b, "spec"))
 }
 
-// possessions returns the values that only one version has in elements with keys, by list, key and field.
+// possessions returns the values of each element with keys that only one version has, by list, key and field.
 func possessions(t *testing.T, object []byte) map[string]string {
 	t.Helper()
 	var tree struct {

@@ -8,38 +8,38 @@ import (
 	"refract.dev/tree/raw"
 )
 
-// merger applies the changes of a function of whole objects to the original object. The arguments of merge are JSON:
-// original, the input; given, the input as the function saw it; made, the result of the function; empty, the result for
-// an empty object, nil if the function fails for it. The merger visits each value at most once.
+// merger applies the changes that the user's function made to the original object. The arguments of merge are JSON
+// values. original is the stored value. given is the value that the function received; it lacks fields that the Go type
+// does not have. made is the result of the function. empty is the result for an empty object; nil if the function fails
+// for it. The merger visits each value at most once.
 type merger struct {
-	// nulls means that null members of made are intended.
+	// nulls is true if null members of made are intended.
 	nulls bool
-	// shed says which optional members are omitted: the members with the same value as for an empty object. Its indexes
-	// are the order of discovery by the merger. Members beyond its length are omitted, and at the root all are.
+	// shed has, for each optional member, whether it is omitted. An optional member equals the one that the function
+	// makes from an empty object. The indexes follow the order in which the merger finds the members. Members beyond
+	// the end of shed are omitted, and all optional members of the root.
 	shed []bool
-	// spared counts the optional members below the root.
+	// spared is the number of optional members below the root.
 	spared int
-	// gone counts the removed zero values that the function could not see.
+	// gone is the number of removed zero values that the function did not receive.
 	gone int
-	// unchanged means that the function has not changed the current value.
+	// unchanged is true inside a value that the function has not changed.
 	unchanged bool
 }
 
 var errLost = errors.New("the types of this version do not know the field, and the other version has no place for it")
 
-// merge appends the result of the user's function for one value to dst. Original is the stored value, given is the
-// value that the function received, and made is the value that it returned. In and out are the types of the two
-// versions.
+// merge appends the merged value to dst. in and out are the types of the value in the two versions.
 func (m *merger) merge(dst []byte, root bool, original, given, made, empty *tree, in, out *known) ([]byte, error) {
 	alike := given.kind == original.kind && made.kind == original.kind
 	switch {
 	case given.same(made) && (given.same(original) || original.twice != nil):
-		// The function has not changed the value and received all of it. Or the value has a duplicate key, and the
-		// received one is unknown.
+		// The function has received the whole value and not changed it. Or the value has a duplicate key, so it is
+		// unknown which of the two values the function received.
 		return append(dst, original.text...), nil
 	case given.same(made) && !m.unchanged:
-		// The function has not changed the part of the value that it received. So the original stays, except for zero
-		// values inside it that the types omit and that must be removed.
+		// The function has not changed the received part of the value, so the original stays. The exception are zero
+		// values inside it that the type omits and that must be removed.
 		start, gone := len(dst), m.gone
 		m.unchanged = true
 		dst, err := m.merge(dst, root, original, given, made, empty, in, out)
@@ -55,14 +55,14 @@ func (m *merger) merge(dst []byte, root bool, original, given, made, empty *tree
 	case given.same(made):
 		return append(dst, original.text...), nil
 	}
-	// The value is a different one: its members cannot be matched with those of the original.
+	// The function has replaced the value. The new members do not correspond to the original ones.
 	if err := lost(original, given, in); err != nil {
 		return dst, err
 	}
 	return m.appendMade(dst, made)
 }
 
-// appendMade appends the result of the function. It omits null members unless nulls are intended.
+// appendMade appends the result of the function. Unless nulls is true, it omits null members.
 func (m *merger) appendMade(dst []byte, made *tree) ([]byte, error) {
 	var err error
 	switch {
@@ -97,7 +97,7 @@ func (m *merger) appendMade(dst []byte, made *tree) ([]byte, error) {
 	return append(dst, '}'), nil
 }
 
-// appendKey appends the comma, if necessary, and the key of a member.
+// appendKey appends the key of a member, after a comma unless the member is the first one.
 func appendKey(dst []byte, first bool, key string) []byte {
 	if !first {
 		dst = append(dst, ',')
@@ -105,8 +105,8 @@ func appendKey(dst []byte, first bool, key string) []byte {
 	return append(raw.AppendString(dst, key), ':')
 }
 
-// mergeObjects merges member by member. Members of the original keep their order. Members added by the function follow.
-// A member without an appended value is removed.
+// mergeObjects merges the members. Members of the original come first, in their order, and then the members that the
+// function added. If nothing is appended for the value of a member, the member is removed.
 func (m *merger) mergeObjects(dst []byte, root bool, original, given, made, empty *tree, in, out *known) ([]byte, error) {
 	for _, t := range []*tree{original, made} {
 		if t.twice != nil {
@@ -124,7 +124,7 @@ func (m *merger) mergeObjects(dst []byte, root bool, original, given, made, empt
 			return at(key, err)
 		}
 		dst = with[:start]
-		if len(with) > value { // Otherwise the member is removed.
+		if len(with) > value { // Without a value the member is removed.
 			dst, first = with, false
 		}
 		return nil
@@ -151,7 +151,7 @@ func (m *merger) mergeObjects(dst []byte, root bool, original, given, made, empt
 	return append(dst, '}'), nil
 }
 
-// mergeMember appends the merged member of the original, or nothing if the member is removed.
+// mergeMember appends the merged value of a member of the original. It appends nothing if the member is removed.
 func (m *merger) mergeMember(dst []byte, key string, original, given, made, empty *tree, in, out *known) ([]byte, error) {
 	inner, knownThere := in.member(key)
 	outer, hasPlace := out.member(key)
@@ -163,7 +163,7 @@ func (m *merger) mergeMember(dst []byte, key string, original, given, made, empt
 			return dst, err
 		}
 		if s := string(original.text); s == "[]" || s == "{}" {
-			return append(dst[:value], s...), nil // Go types that omit empty values make null of these.
+			return append(dst[:value], s...), nil // Go types that omit empty values return null for these.
 		}
 		return dst[:value], nil
 	case given != nil:
@@ -173,7 +173,7 @@ func (m *merger) mergeMember(dst []byte, key string, original, given, made, empt
 		made != nil && original.same(made):
 		return append(dst, original.text...), nil
 	case made == nil:
-		// The function received a zero value, and the other version has no field of the same name and kind for it.
+		// The function did not receive this zero value, and the other version has no field of the same name and kind.
 		m.gone++
 		return dst, nil
 	case !knownThere && original.kind != 'n':
@@ -185,7 +185,7 @@ func (m *merger) mergeMember(dst []byte, key string, original, given, made, empt
 	}
 }
 
-// addMember appends a member that the original does not have, or nothing if the member should be omitted.
+// addMember appends the value of a member that the original does not have. It appends nothing if the member is omitted.
 func (m *merger) addMember(dst []byte, root bool, made, given, empty *tree) ([]byte, error) {
 	switch {
 	case made.kind == 'n' && !m.nulls, given != nil && given.same(made):
@@ -209,9 +209,9 @@ func (m *merger) addMember(dst []byte, root bool, made, given, empty *tree) ([]b
 // nothing is an empty object.
 var nothing = &tree{kind: '{', text: []byte("{}")}
 
-// mergeArrays copies elements that the function has not changed from the original, at any index, so that these elements
-// keep fields unknown to the types. If the function received another number of elements than the original has, they
-// cannot be matched.
+// mergeArrays copies each element that the function has not changed from the original, even if its index has changed.
+// So these elements keep fields that the types do not have. If the function received a different number of elements
+// than the original has, the elements cannot be matched.
 func (m *merger) mergeArrays(dst []byte, original, given, made *tree, in, out *known) ([]byte, error) {
 	if len(original.items) != len(given.items) {
 		if err := lost(original, given, in); err != nil {
@@ -219,7 +219,7 @@ func (m *merger) mergeArrays(dst []byte, original, given, made *tree, in, out *k
 		}
 		return m.appendMade(dst, made)
 	}
-	free := map[[32]byte][]int{} // The given elements by their sums; equal elements in their order.
+	free := map[[32]byte][]int{} // The indexes of the given elements, by their sums. Equal elements are in their order.
 	for i := range given.items {
 		sum := given.items[i].sum
 		free[sum] = append(free[sum], i)
@@ -255,8 +255,8 @@ func (m *merger) mergeArrays(dst []byte, original, given, made *tree, in, out *k
 	return append(dst, ']'), nil
 }
 
-// lost returns an error if a part of the value is unknown to the type. The function has changed the value, so that part
-// would get lost.
+// lost returns an error if the value contains a field that the type does not have. The function has changed the value,
+// so this field would get lost.
 func lost(original, given *tree, in *known) error {
 	if in == nil || original.kind != given.kind {
 		return nil
@@ -284,7 +284,7 @@ func lost(original, given *tree, in *known) error {
 	return nil
 }
 
-// isZero reports whether a value is a zero value that Go types omit.
+// isZero reports whether a value is a zero value that omitempty omits.
 func isZero(value []byte) bool {
 	if slices.Contains([]string{"null", "false", `""`, "[]", "{}"}, string(value)) {
 		return true

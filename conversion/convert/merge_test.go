@@ -13,7 +13,7 @@ func TestMerge(t *testing.T) {
 	cases := map[string]struct {
 		reason                       string
 		original, given, made, empty string
-		in, out                      string // Examples with all fields of the types; empty means that the types know every field.
+		in, out                      string // Examples of the types, with all their fields; empty for a type that has every field.
 		nulls                        bool
 		want, err                    string
 	}{
@@ -70,7 +70,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// TestWholeEquivalent has conversions of whole objects that lose only irrelevant values.
+// TestWholeEquivalent has conversions of whole objects that lose only values without a meaning.
 func TestWholeEquivalent(t *testing.T) {
 	failing := errors.New("no")
 	cases := map[string]struct {
@@ -116,7 +116,7 @@ func TestWholeEquivalent(t *testing.T) {
 		},
 		"MapsNil": {
 			reason:     "A nil result is an error.",
-			conversion: Unstructured(func(map[string]any) (map[string]any, error) { return nil, nil }, flatten), //nolint:nilnil // What the test is about.
+			conversion: Unstructured(func(map[string]any) (map[string]any, error) { return nil, nil }, flatten), //nolint:nilnil // The case tests it.
 			spec:       `{}`, err: errNoObject.Error(),
 		},
 		"MapsPanic": {
@@ -157,7 +157,7 @@ func mustTree(t *testing.T, text string) *tree {
 	return tree
 }
 
-// knownLike returns the fields of a type that has the fields of an example.
+// knownLike returns the fields of a type with the fields of an example.
 func knownLike(t *testing.T, example string) *known {
 	t.Helper()
 	if example == "" {

@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// side names the version that has a value.
+// side is one of the two versions of a conversion, or both.
 type side byte
 
 const (
@@ -21,18 +21,18 @@ var (
 	errEquivalent   = errors.New("only conversions with functions have an equivalence")
 )
 
-// Move declares that a value is at another place. The value passes byte for byte: nothing is computed or kept. The
-// rules for places of [Field] apply. Groups of fields cannot be moved with Move.
+// Move moves a value to another place. The value stays byte for byte: nothing is computed or kept. The rules for places
+// of [Field] apply. A Move cannot have a group of fields as a place.
 func Move(spoke, hub string) Conversion {
 	c := conversion(spoke, hub, nil)
 	c.moves = true
 	return c
 }
 
-// SpokeOnly declares that only the spoke has a value at this place. On the way to the hub, the value is removed and
-// always kept in the annotation. It is put back if its place is still empty and its parent still exists. A parent that
-// becomes empty stays, as {}: see [SpokeParent] if the hub has no such object. The hub may have another value at the
-// same place, declared by another conversion. A partial object keeps nothing.
+// SpokeOnly declares a value that only the spoke has. On the way to the hub, the value is removed and always kept in
+// the annotation. On the way back it is restored if its place is still empty and its parent still exists. A parent that
+// becomes empty stays, as {}; if the hub has no such object, declare a [SpokeParent]. The hub may have another value at
+// the same place, declared by another conversion. A partial object keeps nothing.
 func SpokeOnly(place string, o ...Option) Conversion { return oneSided(place, spokeSide, o) }
 
 // HubOnly is [SpokeOnly] for a value that only the hub has.
@@ -40,7 +40,7 @@ func HubOnly(place string, o ...Option) Conversion { return oneSided(place, hubS
 
 // Default declares the default of a [SpokeOnly] or [HubOnly] value, as JSON. On the way to the version with the value,
 // an absent value becomes the default if no value was kept, the parent exists, and the object is not partial. A value
-// equal to the default is not kept.
+// that equals the default is not kept.
 func Default(value []byte) Option {
 	return func(o *options) { o.fill, o.hasFill = value, true }
 }

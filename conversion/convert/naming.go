@@ -8,14 +8,14 @@ import (
 	"refract.dev/tree/raw"
 )
 
-// element is an element of a list, with its name.
+// element is an element of a list, with the name that identifies it.
 type element struct {
 	text []byte
 	name string
 }
 
-// names identifies the elements of lists by the values of their keys. Kept values therefore find their element again
-// after elements were added or reordered.
+// names identifies the elements of lists by the values of their key fields. So kept values find their element again
+// after other elements were added, or after the list was reordered.
 type names struct {
 	comparer *comparer
 	scratch  []byte
@@ -31,8 +31,8 @@ func (s *names) elementsOf(list []byte, keys [][]string) ([]element, error) {
 	return elements, err
 }
 
-// nameOf returns the values of the keys of an element as a canonical list; "" without keys. A missing key counts as
-// null.
+// nameOf returns the name of an element: the values of its key fields as a canonical list, or "" without keys. A
+// missing field counts as null.
 func (s *names) nameOf(value []byte, keys [][]string) string {
 	if len(keys) == 0 {
 		return ""
@@ -54,7 +54,7 @@ func (s *names) nameOf(value []byte, keys [][]string) string {
 	return string(s.comparer.canonical(nil, s.scratch))
 }
 
-// lookUpRaw returns the value at a path, nil if it is absent.
+// lookUpRaw returns the value at a path; nil if there is none.
 func lookUpRaw(value []byte, path []string) []byte {
 	for _, key := range path {
 		if len(value) == 0 || value[0] != '{' {
@@ -68,15 +68,15 @@ func lookUpRaw(value []byte, path []string) []byte {
 	return value
 }
 
-// parseCount parses a number, and reports whether it is valid and not negative.
+// parseCount parses a number. It returns false if the number is invalid or negative.
 func parseCount(value []byte, n *int) bool {
 	parsed, err := strconv.Atoi(string(value))
 	*n = parsed
 	return err == nil && parsed >= 0
 }
 
-// groups returns the indexes of the elements by name. The name "" has all elements, since an item that was written
-// before keys were declared may belong to any element.
+// groups returns the indexes of the elements with each name. The name "" has all elements, because an item from the
+// time before keys were declared may belong to any element.
 func groups(elements []element) map[string][]int {
 	all := map[string][]int{}
 	for i, e := range elements {
@@ -88,17 +88,18 @@ func groups(elements []element) map[string][]int {
 	return all
 }
 
-// assignment matches items with the elements that they belong to.
+// assignment assigns items to the elements that they belong to.
 type assignment struct {
 	elements []element
 	named    map[string][]int
-	prints   map[int]fingerprint // Fingerprints of elements with a duplicate name, by index.
-	given    map[int][]entry     // By the index of the element.
+	prints   map[int]fingerprint // Fingerprints by index, for elements that items with duplicate names may belong to.
+	given    map[int][]entry     // Assigned entries, by the index of the element.
 }
 
-// assign returns the entries of the elements by index. An item with a unique name goes to the element with this name.
-// Items with duplicate names are matched by fingerprint, at their own position first, and then by position, if the
-// number of elements with the name is unchanged.
+// assign returns the entries of the elements, by index. An item with a unique name belongs to the element with this
+// name. Items with a duplicate name are assigned in three steps: to an element with the same fingerprint and position,
+// to an element with the same fingerprint at another position, and to the element at the same position. The third step
+// requires that the number of elements with this name is unchanged.
 func (s *names) assign(items []item, elements []element) map[int][]entry {
 	a := &assignment{elements: elements, named: groups(elements), prints: map[int]fingerprint{}, given: map[int][]entry{}}
 	var several []*item
@@ -114,7 +115,7 @@ func (s *names) assign(items []item, elements []element) map[int][]entry {
 			continue
 		}
 		several = append(several, i)
-		if printed[i.name] { // Once for each name: any client may write many items of one name.
+		if printed[i.name] { // Only once for each name, because any client may write many items with one name.
 			continue
 		}
 		printed[i.name] = true
@@ -122,8 +123,8 @@ func (s *names) assign(items []item, elements []element) map[int][]entry {
 			a.prints[index] = s.comparer.fingerprint(elements[index].text)
 		}
 	}
-	// Unchanged elements at their position come first, then unchanged elements at other positions. For the remaining
-	// items, only the position is known.
+	// Unchanged elements come first: at their position, and then at other positions. The remaining items have only the
+	// position.
 	for _, i := range several {
 		if index, ok := a.at(i); ok && a.prints[index] == i.of {
 			a.give(i, index)
@@ -131,14 +132,14 @@ func (s *names) assign(items []item, elements []element) map[int][]entry {
 	}
 	a.giveElsewhere(several)
 	for _, i := range several {
-		if index, ok := a.at(i); ok && len(a.named[i.name]) == i.size { // Otherwise the positions have changed.
+		if index, ok := a.at(i); ok && len(a.named[i.name]) == i.size { // With another number of elements, positions have changed.
 			a.give(i, index)
 		}
 	}
 	return a.given
 }
 
-// give assigns an item to an element, unless either of them is assigned.
+// give assigns an item to the element at an index, unless one of the two is already assigned.
 func (a *assignment) give(i *item, index int) {
 	if _, ok := a.given[index]; ok || i.given {
 		return
@@ -146,7 +147,7 @@ func (a *assignment) give(i *item, index int) {
 	a.given[index], i.given = i.entries, true
 }
 
-// at returns the index of the element at the position of an item, among the elements of the same name.
+// at returns the index of the element at the position of an item. The position counts only elements with the same name.
 func (a *assignment) at(i *item) (int, bool) {
 	same := a.named[i.name]
 	if i.at >= len(same) {
@@ -155,8 +156,8 @@ func (a *assignment) at(i *item) (int, bool) {
 	return same[i.at], true
 }
 
-// giveElsewhere assigns items to elements with their fingerprint, at any position. Equal elements are interchangeable,
-// so the item goes to the first free one.
+// giveElsewhere assigns items to elements with the same fingerprint, at any position. Elements with the same
+// fingerprint are equal, so the item gets the first free one.
 func (a *assignment) giveElsewhere(items []*item) {
 	free := map[fingerprint][]int{}
 	for index := range a.elements {
@@ -175,9 +176,9 @@ func (a *assignment) giveElsewhere(items []*item) {
 	}
 }
 
-// appendInside appends the entry of a list or table. Converted is the converted list. Elements are named by their keys
-// in the target version, because the conversion back looks them up there. An element with a duplicate name or without a
-// name is also identified by its position and by the fingerprint of the converted element.
+// appendInside appends the entry of a list or table. converted is the converted list. An element is identified by its
+// key fields in the target version, because the conversion back has only that version. An element without a unique name
+// is also identified by its position and by the fingerprint of the converted element.
 func (s *names) appendInside(dst []byte, f *field, converted []byte, kept []keeping) ([]byte, error) {
 	if f.open == '{' {
 		return appendMembers(dst, kept)
@@ -209,8 +210,8 @@ func (s *names) appendInside(dst []byte, f *field, converted []byte, kept []keep
 	return append(dst, `]}`...), nil
 }
 
-// appendMembers appends the entry of a table, sorted by key so that equal objects have equal annotations. A duplicate
-// key is an error, because the entry would have two members of that name.
+// appendMembers appends the entry of a table. The members are sorted by key, so that equal objects have equal
+// annotations. A duplicate key is an error, because the entry would have two members with this key.
 func appendMembers(dst []byte, kept []keeping) ([]byte, error) {
 	slices.SortStableFunc(kept, func(a, b keeping) int { return cmp.Compare(a.key, b.key) })
 	dst = append(dst, `{"members":{`...)

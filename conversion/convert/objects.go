@@ -19,32 +19,32 @@ type objectConversion struct {
 
 // step is one direction.
 type step struct {
-	// run returns the input as the function saw it, and the result of the function, both as JSON.
+	// run calls the function. It returns the argument and the result of the function, both as JSON.
 	run func(object []byte) (given, made []byte, err error)
-	// same reports whether two objects of this version mean the same; nil if objects must be equal.
+	// same reports whether two objects of the source version are equivalent; nil if only equal objects are.
 	same func(a, b []byte) bool
 	// empty returns the result of the function for an empty object; nil if the function fails.
 	empty func() *tree
-	// explicit means that every null from the function is intended.
+	// explicit is true if every null in the result is intended.
 	explicit bool
-	// in and out describe the fields of the types; nil for maps.
+	// in and out describe the fields of the Go types of the argument and the result; nil for maps.
 	in, out *known
 }
 
 // Object converts whole objects of Go types: structs with json tags, usually with TypeMeta, ObjectMeta, Spec and
-// Status. A function reads its first argument and fills the second, which is empty.
+// Status. A function reads its first argument and fills the second one, which is empty.
 //
-//   - The engine owns metadata, apiVersion and kind. The functions may read them; changes by the functions are ignored.
-//   - Where the encoded result equals the encoded argument, the output has the bytes of the input. So functions decide
-//     only about the values that they change. A field unknown to the types stays at its place. If that place is gone,
-//     the object is not converted.
-//   - An absent field stays absent, unless it gets another value than in the conversion of an empty object. No null is
-//     added. Below the root, the field is nevertheless written if the object would not convert back to the same without
-//     it: a surplus zero is better than a missing value. If it matters whether a user has written a zero, use pointers or
-//     omitempty in the types, or a [Field].
-//   - The function cannot distinguish an omitted field with omitempty from a zero value. Such a zero value is removed
-//     unless the type of the other version has a field of the same name and kind. The annotation of the whole object
-//     keeps it; the applied fields of one manager lose it. A pointer avoids this.
+//   - The engine owns metadata, apiVersion and kind. The functions may read them; the engine ignores their changes.
+//   - Where the encoded result equals the encoded argument, the output has the bytes of the input. So a function
+//     affects only the values that it changes. A field that the types do not have stays at its place. If that place no
+//     longer exists, the object is not converted.
+//   - An absent field stays absent, unless its value differs from the one that an empty object gets. No null is added.
+//     Below the root, there is an exception: the field is written if the object would otherwise not convert back to the
+//     same object, because a surplus zero is better than a missing value. If it matters whether a user has written a
+//     zero, use pointers or omitempty in the types, or a [Field].
+//   - For a field with omitempty, the function cannot distinguish a zero value from an absent field. Such a zero value
+//     is removed, unless the type of the other version has a field of the same name and kind. The annotation of the
+//     whole object keeps the zero value; the applied fields of a field manager lose it. A pointer avoids this.
 //
 // Names of fields are case-sensitive, and integers in values of type any are int64. An Object must be the only
 // conversion of its spoke.
@@ -63,8 +63,7 @@ func Object[S, H any](toHub func(*S, *H) error, toSpoke func(*H, *S) error, o ..
 	return c
 }
 
-// typedStep returns the direction of a function of types. The function sees the input as its types encode it, so a
-// field that the types do not know counts as unseen.
+// typedStep returns one direction of an [Object]. The function receives only the fields that its type has.
 func typedStep[A, B any](f func(*A, *B) error, same func(a, b A) bool) *step {
 	s := &step{run: func(object []byte) (given, made []byte, err error) {
 		a, b := new(A), new(B)
@@ -92,15 +91,16 @@ func typedStep[A, B any](f func(*A, *B) error, same func(a, b A) bool) *step {
 	return s
 }
 
-// knowsRest reports whether the type has a place for all members of an object except apiVersion, kind and metadata.
+// knowsRest reports whether the type has fields for all members of an object except apiVersion, kind and metadata.
 func (s *step) knowsRest(object []byte) bool {
 	t, err := restTree(object)
 	return err == nil && s.in.all(t)
 }
 
-// Unstructured converts whole objects as maps, whose numbers are int64 or float64. The functions get a copy, which they
-// may modify and return. The rules of [Object] apply, except that a map has every field. A number beyond these types,
-// or in another notation, stays unchanged if the value keeps its place or stays in its list.
+// Unstructured converts whole objects as maps, with numbers of type int64 or float64. The functions get a copy, which
+// they may modify and return. The rules of [Object] apply, except that a map has every field. A number that these types
+// do not represent exactly, or with another notation, stays unchanged if the value keeps its place or stays in its
+// list.
 func Unstructured(toHub, toSpoke func(map[string]any) (map[string]any, error), o ...Option) Conversion {
 	c := conversion("", "", o)
 	if toHub == nil || toSpoke == nil {
@@ -118,7 +118,7 @@ func Unstructured(toHub, toSpoke func(map[string]any) (map[string]any, error), o
 
 var errNoObject = errors.New("the conversion returned no object")
 
-// mapStep returns the direction of a function of maps, which have every field.
+// mapStep returns one direction of an [Unstructured]. A map has every field.
 func mapStep(f func(map[string]any) (map[string]any, error), same func(a, b map[string]any) bool) *step {
 	s := &step{explicit: true, run: func(object []byte) (given, made []byte, err error) {
 		var in map[string]any
@@ -148,11 +148,11 @@ func mapStep(f func(map[string]any) (map[string]any, error), same func(a, b map[
 	return s
 }
 
-// makeEmpty returns the result of the function for an empty object.
+// makeEmpty returns the result of the function for an empty object; nil if the function fails.
 func (s *step) makeEmpty() (rest *tree) {
 	defer func() {
 		if recover() != nil {
-			rest = nil // The function panics on an empty object: there is no result.
+			rest = nil // The function panics on an empty object, so there is no result.
 		}
 	}()
 	_, made, err := s.run([]byte(`{"metadata":{}}`))
@@ -165,14 +165,14 @@ func (s *step) makeEmpty() (rest *tree) {
 	return rest
 }
 
-// run is the input and the result of one call of a function.
+// run has the input and the result of one call of a function.
 type run struct {
 	step                  *step
 	original, given, made *tree
 	nulls                 bool
 }
 
-// apply calls the function with an object, and parses its input and result.
+// apply calls the function with an object, and parses the argument and the result of the function.
 func (s *step) apply(object []byte) (*run, error) {
 	given, made, err := s.run(object)
 	if err != nil {
@@ -190,14 +190,15 @@ func (s *step) apply(object []byte) (*run, error) {
 	return r, nil
 }
 
-// merged returns the members of the converted object, and the number of members that shed controls: see [merger].
+// merged returns the members of the converted object. It also returns the number of optional members below the root,
+// which shed controls: see [merger].
 func (r *run) merged(shed []bool) ([]byte, int, error) {
 	m := merger{nulls: r.nulls, shed: shed}
 	rest, err := m.merge(nil, true, r.original, r.given, r.made, r.step.empty(), r.step.in, r.step.out)
 	return rest, m.spared, err
 }
 
-// misses reports whether an object has members that the other object lacks and that equal those of the empty object.
+// misses reports whether again lacks a member of original that equals the member of empty, at any depth.
 func misses(original, again, empty *tree) bool {
 	if !original.isObject() || !empty.isObject() {
 		return false
@@ -217,7 +218,7 @@ type member struct {
 	value []byte
 }
 
-// membersOf returns the members of an object. It returns an error for a duplicate key.
+// membersOf returns the members of an object, and an error for a duplicate key.
 func membersOf(object []byte) ([]member, error) {
 	var members []member
 	seen := map[string]struct{}{}
@@ -264,7 +265,7 @@ func appendMember(dst []byte, first bool, key string, value []byte) []byte {
 	return append(append(raw.AppendString(dst, key), ':'), value...)
 }
 
-// restTree returns the object without apiVersion, kind and metadata, parsed.
+// restTree parses an object without apiVersion, kind and metadata.
 func restTree(object []byte) (*tree, error) {
 	members, err := restOf(object)
 	if err != nil {
@@ -296,7 +297,7 @@ func scanNull(s *raw.Scanner) bool {
 	return found
 }
 
-// convertObject converts the object by a function of whole objects: all planned changes become one edit.
+// convertObject plans the conversion of an object by functions of whole objects. The result is one edit.
 func (w *converter) convertObject(p *plan) error {
 	r, conversion := w.rewriter, w.engine.conversions[p.whole.id].whole
 	way := direction{
@@ -310,7 +311,7 @@ func (w *converter) convertObject(p *plan) error {
 	if err != nil {
 		return err
 	}
-	live := objectOf(members) // Metadata, apiVersion and kind do not get lost, so they are not kept.
+	live := objectOf(members) // The annotation need not keep metadata, apiVersion and kind: they do not get lost.
 	forth := way.convert
 	back := func(value []byte) ([]byte, error) { return way.reverse().convert(value) }
 	kept := r.complement.entry("")
@@ -339,7 +340,7 @@ func (w *converter) replaceRest(p *plan, made []byte) error {
 	if err := r.write(); err != nil {
 		return err
 	}
-	// The metadata of the output needs all edits, which are complete only now.
+	// The metadata of the output needs the edits of the annotations, which are complete now.
 	out, err := envelope{source: &r.source, changes: &r.changes}.around(p.apiVersion, made)
 	if err != nil {
 		return err
@@ -349,15 +350,15 @@ func (w *converter) replaceRest(p *plan, made []byte) error {
 	return nil
 }
 
-// envelope has the parts of an object that the engine owns: apiVersion, kind and metadata. No function can change them
-// or name an object without a name.
+// envelope has apiVersion, kind and metadata of an object. The functions of users cannot change them, and cannot give a
+// name to an object without a name.
 type envelope struct {
 	source  *source
 	changes *changes
 }
 
-// around returns an object with this apiVersion, the edited metadata and the members of rest. Members of the source
-// keep their order.
+// around returns an object with this apiVersion, the edited metadata and the members of rest. Members that the source
+// also has keep their order.
 func (e envelope) around(apiVersion, rest []byte) ([]byte, error) {
 	members, err := membersOf(rest)
 	if err != nil {

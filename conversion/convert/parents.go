@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// SpokeParent declares that only the spoke has an object at this place, as the parent of converted values. On the way
-// to the hub, the object is removed with its last value. On the way back, the first value creates it. If the object is
-// empty, or all its values are kept in the annotation, then no value would create it again. So the object is kept in
-// the annotation, too. It stays if it has members that no conversion names. It may be inside another parent.
+// SpokeParent declares an object that only the spoke has, as the parent of converted values. On the way to the hub, the
+// object is removed with its last value. On the way back, the first value creates it again. If the object is empty, or
+// the annotation keeps all its values, no value would create it. So the annotation keeps the object as well. An object
+// with members that no conversion names stays. The object may be inside another parent.
 func SpokeParent(place string) Conversion { return parent(place, spokeSide) }
 
 // HubParent is [SpokeParent] for an object that only the hub has.
 func HubParent(place string) Conversion { return parent(place, hubSide) }
 
-// SpokeRequires declares that the spoke requires the object at this place, which both versions have. If the object
-// becomes empty on the way to the spoke, it stays, as {}.
+// SpokeRequires declares that the schema of the spoke requires the object at this place, which both versions have. If
+// the object becomes empty on the way to the spoke, it stays, as {}.
 func SpokeRequires(place string) Conversion { return required(place, spokeSide) }
 
 // HubRequires is [SpokeRequires] for an object that the hub requires.
@@ -33,8 +33,8 @@ func parent(place string, s side) Conversion {
 	return c
 }
 
-// addParent adds a parent that one of the versions has. A node has a higher index than its parent, so parents sorted by
-// node have the outer ones first.
+// addParent adds a parent that only one of the versions has. The parents are sorted by node, so the outer ones come
+// first: a node has a higher index than its parent.
 func (p *plan) addParent(f *field) {
 	byNode := func(a, b field) int {
 		last := func(f field) int { return slices.Max(slices.Concat(f.from.nodes, f.to.nodes)) }
@@ -52,9 +52,9 @@ func (p *plan) addParent(f *field) {
 	slices.SortFunc(p.returning, byNode)
 }
 
-// parents decides which parents of values are added, kept and removed. Parents have no conversions: a value that moves
-// into a missing parent creates it, and an emptied parent is removed. A parent that would not come back with its
-// values, or would be removed with them, is therefore kept in the annotation.
+// parents decides which parents of values are created, kept and removed. A parent has no conversion of its own: a value
+// that moves into a missing parent creates it, and an empty parent is removed. So the annotation keeps a parent that no
+// value would create again, or that would be removed with its values.
 type parents struct {
 	source     *source
 	changes    *changes
@@ -62,8 +62,7 @@ type parents struct {
 	comparer   *comparer
 }
 
-// comeBack restores the kept parents whose kept value begins with this byte, an object or null, so that values can be
-// put into them.
+// comeBack restores those kept parents whose kept value begins with this byte. It runs before values are put into them.
 func (r *parents) comeBack(first byte, text []byte) {
 	returning := r.source.plan.returning
 	for i := range returning {
@@ -77,8 +76,8 @@ func (r *parents) comeBack(first byte, text []byte) {
 	}
 }
 
-// leave removes the empty parents that only the source version has, inner ones first. A parent is not kept if a value
-// that moved out of it will create it again.
+// leave removes the empty parents that only the source version has, inner ones first. The annotation keeps such a
+// parent unless a value that moved out of it will create it again.
 func (r *parents) leave() {
 	p := r.source.plan
 	for i := range slices.Backward(p.leaving) {
@@ -100,8 +99,8 @@ func (r *parents) leave() {
 	}
 }
 
-// keepEmpty keeps the objects that were empty before values moved into them. Otherwise the conversion back would remove
-// them with these values.
+// keepEmpty keeps each object that was empty before a value moved into it. Otherwise the conversion back would remove
+// the object with the value.
 func (r *parents) keepEmpty() {
 	if r.source.partial {
 		return
@@ -114,7 +113,7 @@ func (r *parents) keepEmpty() {
 		}
 		for _, to := range f.to.nodes {
 			n := p.nodes[to].parent
-			for n >= p.fixed && !r.source.nodes[n].present { // It was created for the value, perhaps in an object that was empty.
+			for n >= p.fixed && !r.source.nodes[n].present { // The parent was created for the value. The object around it may have been empty.
 				n = p.nodes[n].parent
 			}
 			m := &r.source.nodes[n]
@@ -124,23 +123,23 @@ func (r *parents) keepEmpty() {
 			if p.nodes[n].comesBack || r.restoredIn(n) { // It stays in any case.
 				continue
 			}
-			if place := p.nodes[n].path; !r.complement.keeps(place) { // Another value may have moved into it, too.
+			if place := p.nodes[n].path; !r.complement.keeps(place) { // Another value may also have moved into it.
 				r.complement.keepAbsent(place, emptyObject)
 			}
 		}
 	}
 }
 
-// prune removes objects that have become empty; the conversion back creates them again with their values. It keeps an
-// object if the target version has values in it, unless all of its content moved elsewhere. It also keeps an object
-// with a value that is only in the annotation, because the conversion back would not create the object. In a partial
-// object, requirements of the version do not count: the object has only the fields that its manager has applied.
+// prune removes the objects that have become empty. The conversion back creates them again with their values. An object
+// stays if the target version has values in it, unless its whole content moved elsewhere. It also stays if a value of
+// it is only in the annotation, because the conversion back would not create the object. A partial object has only the
+// fields that its manager has applied, so required objects are removed as well.
 func (r *parents) prune() {
 	if len(r.changes.deleted) == 0 {
 		return
 	}
 	p := r.source.plan
-	for n := len(p.nodes) - 1; n >= p.fixed; n-- { // Children come after their parents.
+	for n := len(p.nodes) - 1; n >= p.fixed; n-- { // Children have higher indexes than their parents.
 		m := &r.source.nodes[n]
 		if m.members == 0 || m.members != r.changes.removedFrom(n) {
 			continue
@@ -153,21 +152,21 @@ func (r *parents) prune() {
 	}
 }
 
-// wasEmpty reports whether the object at a node was empty before its values moved into it.
+// wasEmpty reports whether the object at a node was empty before values moved into it.
 func (r *parents) wasEmpty(n int) bool {
 	e := r.complement.entryOfAbsent(r.source.plan.nodes[n].path)
 	return e != nil && isEmptyObject(e.value)
 }
 
-// restoredIn reports whether the annotation restores a value into the object at a node. On the way back, this value
-// will be only in the annotation, so the object must stay.
+// restoredIn reports whether a value from the annotation is restored into the object at a node. The conversion back
+// moves this value only into the annotation, so the object must stay.
 func (r *parents) restoredIn(n int) bool {
 	restored := func(f field) bool { return r.isRestored(&f, n) }
 	return slices.ContainsFunc(r.source.plan.fields, restored) || slices.ContainsFunc(r.source.plan.fills, restored)
 }
 
-// isRestored reports whether the annotation restores this value into the object at a node: the value is put there, is
-// not in the source, and is not the default.
+// isRestored reports whether the value of a field is restored from the annotation into the object at a node: the value
+// is put there, it is not in the source, and it is not the default.
 func (r *parents) isRestored(f *field, n int) bool {
 	return !r.source.hasAny(f.from.nodes) && slices.ContainsFunc(f.to.nodes, func(to int) bool {
 		put := r.changes.puts[to]
@@ -175,16 +174,16 @@ func (r *parents) isRestored(f *field, n int) bool {
 	})
 }
 
-// movesOut reports whether a value of the object at a node has another place in the target version, and so comes back
-// from there.
+// movesOut reports whether a value of the object at a node moves to a place in the target version. The conversion back
+// will move it back.
 func (r *parents) movesOut(n int) bool {
 	return slices.ContainsFunc(r.source.plan.fields, func(f field) bool {
 		return r.source.hasAnyIn(f.from.nodes, n) && r.changes.putsAny(f.to.nodes)
 	})
 }
 
-// keepsIn reports whether a value of the object at a node is missing in the target version. Parents after index i have
-// been processed.
+// keepsIn reports whether a value of the object at a node has no place in the target version. The parents after index i
+// have already been processed.
 func (r *parents) keepsIn(n, i int) bool {
 	p := r.source.plan
 	inside := slices.ContainsFunc(p.fields, func(f field) bool {
@@ -195,9 +194,9 @@ func (r *parents) keepsIn(n, i int) bool {
 	})
 }
 
-// movedAway reports whether the whole content of the object at a node has other places in the target version, and so
-// comes back from there. Both versions have the object. Only defaults were removed from it, and no parent in it is
-// kept.
+// movedAway reports whether the whole content of the object at a node moves to other places of the target version, so
+// that the conversion back restores it. Both versions have the object. Only defaults may be removed from it, and no
+// parent inside it may be kept.
 func (r *parents) movedAway(n int) bool {
 	p := r.source.plan
 	return r.changes.puts[n] == nil && r.movesOut(n) &&
@@ -205,8 +204,8 @@ func (r *parents) movedAway(n int) bool {
 		!slices.ContainsFunc(p.leaving, func(f field) bool { return r.isLeft(&f, n) })
 }
 
-// isNowhere reports whether a value in the object at a node is missing in the target version, and is not a default that
-// the source version fills in again.
+// isNowhere reports whether a value of the object at a node has no place in the target version and will not come back
+// as a default.
 func (r *parents) isNowhere(f *field, n int) bool {
 	if !r.source.hasAnyIn(f.from.nodes, n) || r.changes.putsAny(f.to.nodes) {
 		return false
@@ -214,16 +213,16 @@ func (r *parents) isNowhere(f *field, n int) bool {
 	if len(f.to.nodes) > 0 || f.fill == nil {
 		return true
 	}
-	return !r.comparer.equal(r.source.value(f.from.nodes[0]), f.fill) // It has one node, which is present.
+	return !r.comparer.equal(r.source.value(f.from.nodes[0]), f.fill) // The value has one node, and the source has it.
 }
 
-// isLeft reports whether a parent inside the object at a node was empty, or is kept.
+// isLeft reports whether a parent inside the object at a node was empty or is kept.
 func (r *parents) isLeft(f *field, n int) bool {
 	m := &r.source.nodes[f.from.nodes[0]]
 	return m.present && r.source.plan.isIn(f.from.nodes[0], n) && (m.members == 0 || r.complement.keeps(f.from.place))
 }
 
-// isIn reports whether a node is below another one.
+// isIn reports whether a node is inside another one, at any depth.
 func (p *plan) isIn(n, outer int) bool {
 	for n != nodeRoot {
 		if n = p.nodes[n].parent; n == outer {

@@ -52,7 +52,7 @@ func sameNames(a, b []string) bool {
 
 const pizzaGroup = "restaurant.programming-kubernetes.info"
 
-// pizzaEngine converts pizzas. With kept, the order of toppings matters.
+// pizzaEngine returns an engine for pizzas. If kept is true, the order of toppings matters.
 func pizzaEngine(tb testing.TB, kept bool) *Engine {
 	tb.Helper()
 	var options []Option

@@ -8,8 +8,8 @@ import (
 	"refract.dev/tree/raw"
 )
 
-// place is the location of a value: at the end of keys or, if there are members, in these fields of the object at the
-// end of keys.
+// place is the location of a value: the path in keys. If there are members, the value is a group: these fields of the
+// object at the path.
 type place struct {
 	keys    []string
 	members []string
@@ -45,7 +45,7 @@ func parsePlace(text string) (place, error) {
 		p.keys = append(p.keys, key)
 		rest = tail
 		if strings.TrimSuffix(rest, ".") == "" && rest != "" {
-			return p, placeProblem(text) // It ends with a dot.
+			return p, placeProblem(text) // The text ends with a dot.
 		}
 	}
 	return p, nil
@@ -62,7 +62,7 @@ func placeProblem(text string) error {
 	}
 }
 
-// cutKey cuts the first key off a text: a JSON string, or all characters up to one with a meaning in places.
+// cutKey cuts the first key off a text: a quoted key, or all characters up to one with a meaning in places.
 func cutKey(text string) (key, rest string, ok bool) {
 	if !strings.HasPrefix(text, `"`) {
 		end := strings.IndexAny(text, `.,[]{}"`)
@@ -102,7 +102,7 @@ func parseMembers(text, rest string) ([]string, error) {
 	}
 }
 
-// paths returns the paths of a place: one path, or one for each member.
+// paths returns the path of a place or, for a group, the path of each member.
 func (p place) paths() [][]string {
 	if p.members == nil {
 		return [][]string{p.keys}
@@ -137,7 +137,7 @@ func textOf(path []string) string {
 	return text
 }
 
-// isInside reports whether a path continues another one.
+// isInside reports whether outer is a beginning of path, and not the whole path.
 func isInside(path, outer []string) bool {
 	return len(path) > len(outer) && slices.Equal(path[:len(outer)], outer)
 }

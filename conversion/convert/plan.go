@@ -14,7 +14,7 @@ var (
 	errNotAppended = errors.New("the conversion returned less than it was given to append to")
 )
 
-// The nodes of every plan of objects.
+// Nodes that every plan of objects has.
 const (
 	nodeRoot = iota
 	nodeAPIVersion
@@ -37,34 +37,34 @@ type node struct {
 	path     string
 	parent   int
 	children []int
-	// moves means that a conversion removes the value from this node.
+	// moves is true if a conversion moves the value to another place or removes it.
 	moves bool
-	// stays means that the target version also has converted values inside the node.
+	// stays is true if the target version also has converted values inside the node.
 	stays bool
-	// returns means that the node is a parent that only the target version has.
+	// returns is true if the node is a parent that only the target version has.
 	returns bool
-	// required means that the target version requires the object. comesBack means that the source version requires it.
+	// required is true if the target version requires the object, and comesBack if the source version requires it.
 	required, comesBack bool
 }
 
-// plan describes how objects of one version, or the elements of their lists, convert to another version. It is
+// plan describes the conversion of objects, or of elements of a list or table, from one version to another. It is
 // immutable.
 type plan struct {
 	from, to string
 	// apiVersion is the target API version as JSON; nil in a plan of elements.
 	apiVersion []byte
 	toHub      bool
-	keeps      bool // Values that cannot be converted are kept.
+	keeps      bool // Parts that cannot be converted are kept.
 	nodes      []node
-	// fixed is the number of nodes at the front that are not places of conversions.
+	// fixed is the number of nodes that are not places of conversions. They come first.
 	fixed  int
 	fields []field
-	// fills are the fields that only the target version has.
+	// fills are the values that only the target version has.
 	fills []field
-	// leaving are the parents that only the source version has, and returning those that only the target version has,
-	// outer ones first.
+	// leaving are the parents that only the source version has. returning are the parents that only the target version
+	// has. Outer parents come first.
 	leaving, returning []field
-	// whole is the conversion of whole objects, nil for conversions of fields.
+	// whole is the conversion of whole objects; nil for conversions of fields.
 	whole *field
 }
 
@@ -72,26 +72,26 @@ type plan struct {
 type field struct {
 	id       int // Index in engine.conversions.
 	from, to end
-	// passes means that the value passes unchanged.
+	// passes is true if the value stays unchanged.
 	passes bool
-	// fill is the default, or nil.
+	// fill is the default; nil for none.
 	fill []byte
-	// elements is the plan for the elements of a list, or for the values of a table, whose first byte is open.
+	// elements is the plan for the elements of a list or table. open is the first byte of the list or table.
 	elements *plan
 	open     byte
 }
 
-// end is the location of a value in one of the versions.
+// end is the place of a value in one of the two versions.
 type end struct {
 	place string
-	// nodes has one node, several for a group, and none if the version does not have the value.
+	// nodes has one node for a value, several for a group, and none if the version does not have the value.
 	nodes []int
 	group bool
 	// keys identify elements.
 	keys [][]string
 }
 
-// newPlan returns a plan of objects, with the nodes of every such plan.
+// newPlan returns a plan of objects with the nodes that every such plan has.
 func newPlan(group, from, to string, toHub bool) *plan {
 	p := &plan{from: from, to: to, toHub: toHub, apiVersion: raw.AppendString(nil, group+"/"+to), fixed: fixedNodes}
 	p.nodes = make([]node, 1, fixedNodes)
@@ -107,7 +107,7 @@ func newPlan(group, from, to string, toHub bool) *plan {
 	return p
 }
 
-// newElements returns a plan for elements of values of this plan.
+// newElements returns a plan for the elements of a list or table in objects of this plan.
 func (p *plan) newElements() *plan {
 	return &plan{from: p.from, to: p.to, toHub: p.toHub, keeps: p.keeps, nodes: make([]node, 1), fixed: 1}
 }
@@ -122,7 +122,7 @@ func (p *plan) add(parent int, key string) int {
 	return n
 }
 
-// leaves returns the nodes of a place, and adds missing ones.
+// leaves returns the nodes of a place. It adds missing nodes.
 func (p *plan) leaves(where place) []int {
 	var all []int
 	for _, path := range where.paths() {
@@ -139,7 +139,8 @@ func (p *plan) leaves(where place) []int {
 	return all
 }
 
-// child returns the node of a key in an object, or -1. An object has few nodes: a linear search is faster than a map.
+// child returns the node for a key in an object, or -1. A node has few children, so a linear search is faster than a
+// map.
 func (p *plan) child(n int, key []byte) int {
 	for _, child := range p.nodes[n].children {
 		if p.nodes[child].key == string(key) {
@@ -149,8 +150,8 @@ func (p *plan) child(n int, key []byte) int {
 	return -1
 }
 
-// addField adds a conversion whose places have been checked. For a value that only one version has, one direction
-// removes it, and the other one fills it in.
+// addField adds a conversion whose places have been checked. If only one version has the value, one direction removes
+// the value, and the other direction adds it.
 func (p *plan) addField(id int, c *Conversion, elements *plan) {
 	f := field{id: id, passes: c.moves, fill: c.options.fill, elements: elements, open: c.elements}
 	f.from = end{place: c.hub, keys: keyPaths(c.options.hubKeys)}
@@ -195,14 +196,14 @@ func (p *plan) addField(id int, c *Conversion, elements *plan) {
 	p.fields = append(p.fields, f)
 }
 
-// locate finds the nodes of a value in a version that has it.
+// locate sets the nodes of a value in a version that has it.
 func (p *plan) locate(e *end) {
 	where, _ := parsePlace(e.place)
 	e.nodes, e.group = p.leaves(where), where.members != nil
 }
 
-// stay marks a node and its parents: an object with values of the target version is not removed when its values of the
-// source version are gone.
+// stay marks a node and its parents. A marked object is not removed after its values of the source version have moved
+// out, because it has values of the target version.
 func (p *plan) stay(n int) {
 	for ; n != nodeRoot; n = p.nodes[n].parent {
 		p.nodes[n].stays = true
@@ -219,7 +220,7 @@ func keyPaths(keys []string) [][]string {
 	return paths
 }
 
-// kind is a compiled resource. The keys of routes are the source and target version.
+// kind is a compiled resource. The keys of routes are pairs of the source version and the target version.
 type kind struct {
 	group, name string
 	versions    []string
@@ -235,7 +236,7 @@ func (e *Engine) compile(r Resource) (*kind, error) {
 		return nil, fmt.Errorf("resource %s.%s: hub %q: want a version without its group", r.Kind, r.Group, r.Hub)
 	}
 	k := &kind{group: r.Group, name: r.Kind, versions: []string{r.Hub}, routes: map[[2]string][]*plan{}}
-	// Plan both directions once; a request only looks its plans up.
+	// Each direction is planned once, so that a request only looks up its plans.
 	for _, s := range r.Spokes {
 		if s.Version == "" || strings.Contains(s.Version, "/") || slices.Contains(k.versions, s.Version) {
 			return nil, fmt.Errorf("resource %s.%s: version %q of a spoke is empty, is a duplicate, or has a group", r.Kind, r.Group, s.Version)
@@ -250,7 +251,7 @@ func (e *Engine) compile(r Resource) (*kind, error) {
 		k.routes[[2]string{r.Hub, s.Version}] = []*plan{down}
 		k.versions = append(k.versions, s.Version)
 	}
-	for _, from := range k.versions[1:] { // Between two spokes, objects go through the hub.
+	for _, from := range k.versions[1:] { // A conversion between two spokes goes through the hub.
 		for _, to := range k.versions[1:] {
 			if from != to {
 				k.routes[[2]string{from, to}] = []*plan{k.routes[[2]string{from, r.Hub}][0], k.routes[[2]string{r.Hub, to}][0]}
@@ -260,8 +261,8 @@ func (e *Engine) compile(r Resource) (*kind, error) {
 	return k, nil
 }
 
-// addConversions adds conversions to the plans of both directions, and conversions of elements to nested plans. Each
-// conversion gets a number in the engine, which identifies its worker at any depth.
+// addConversions adds conversions to the plans of both directions. It adds the conversions of elements to nested plans.
+// Each conversion gets a number, which identifies its worker in the whole engine.
 func (e *Engine) addConversions(up, down *plan, conversions []Conversion) {
 	for i := range conversions {
 		c := &conversions[i]
@@ -278,15 +279,15 @@ func (e *Engine) addConversions(up, down *plan, conversions []Conversion) {
 	e.nodes = max(e.nodes, len(up.nodes), len(down.nodes))
 }
 
-// claim is a path that a conversion uses.
+// claim is a path that a conversion uses in one of the versions or in both.
 type claim struct {
 	side   side
 	path   []string
 	parent bool
 }
 
-// checkPlaces returns an error if a conversion is invalid or two conversions conflict. With elements, a conversion may
-// be for the element itself.
+// checkPlaces returns an error if a conversion is invalid, or if two conversions conflict. If elements is true, a
+// conversion may be for the element itself.
 func checkPlaces(conversions []Conversion, elements bool) error {
 	var claims []claim
 	for i := range conversions {
@@ -315,7 +316,7 @@ func checkPlaces(conversions []Conversion, elements bool) error {
 	return checkInside(claims)
 }
 
-// checkInside returns an error if a place is inside another one, in either version.
+// checkInside returns an error if the place of one conversion is inside the place of another one, in either version.
 func checkInside(claims []claim) error {
 	for _, a := range claims {
 		for _, b := range claims {
@@ -371,7 +372,8 @@ func (c *Conversion) claims(elements bool) ([]claim, error) {
 	return claims, nil
 }
 
-// checkPlace parses a place of an object, or of an element. With itself, the place may be the element itself.
+// checkPlace parses a place of an object or, if elements is true, of an element. If itself is true, the place may be
+// the element itself.
 func checkPlace(text string, elements, itself bool) (place, error) {
 	where, err := parsePlace(text)
 	if err != nil {

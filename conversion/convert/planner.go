@@ -11,7 +11,7 @@ import (
 )
 
 // planner plans the conversion of the values that a plan names. It converts the values, restores kept values from the
-// annotation, and keeps values that would get lost. It only plans changes and does not modify the text.
+// annotation, and keeps values that would get lost. It plans changes, but does not modify the text.
 type planner struct {
 	source     *source
 	changes    *changes
@@ -23,9 +23,9 @@ type planner struct {
 	elements   elements
 }
 
-// plan plans the changes of a source that was read. The order matters. Kept parents come back before the values inside
-// them. Values without a source value are restored after all others have moved, if their place is still empty. Parents
-// are removed when no more values can be put into them.
+// plan plans the changes of a source. The order matters. Kept parents come back before the values inside them. Values
+// that the source does not have are restored after all others have moved, if their place is still empty. Parents are
+// removed after the last value was put into them.
 func (p *planner) plan() error {
 	if p.source.trouble != nil {
 		return p.source.trouble
@@ -38,22 +38,22 @@ func (p *planner) plan() error {
 		}
 	}
 	if len(p.complement.restorable) > 0 {
-		for i := range plan.fields { // After the others have moved, which may have created parents.
+		for i := range plan.fields { // All other values have moved now, and may have created parents.
 			p.restoreAbsent(&plan.fields[i])
 		}
 	}
 	for i := range plan.fills {
 		p.fillIn(&plan.fills[i])
 	}
-	p.parents.comeBack('n', null) // Unless a value was put there in the meantime.
+	p.parents.comeBack('n', null) // A parent that now has a value does not become null.
 	p.parents.leave()
 	p.parents.keepEmpty()
 	p.parents.prune()
 	return nil
 }
 
-// field plans the conversion of one value. If the target place already has a value, the object is not converted: a
-// later conversion would take that value for a converted one.
+// field plans the conversion of one value. If the target place already has another value, the object is not converted,
+// because a later conversion would take the existing value for the converted one.
 func (p *planner) field(f *field) error {
 	plan := p.source.plan
 	for _, n := range f.to.nodes {
@@ -79,7 +79,7 @@ func (p *planner) field(f *field) error {
 	return nil
 }
 
-// pass plans the conversion of a value that is present.
+// pass plans the conversion of a value that the source has.
 func (p *planner) pass(f *field, value []byte) error {
 	switch {
 	case len(f.to.nodes) == 0:
@@ -97,7 +97,7 @@ func (p *planner) pass(f *field, value []byte) error {
 	return p.give(f, value, converted)
 }
 
-// value returns the value of a field, nil if it is absent. The value of a group is an object of the present members.
+// value returns the value of a field; nil if it is absent. The value of a group is an object of the existing members.
 func (p *planner) value(f *field) []byte {
 	o := p.source
 	if !f.from.group {
@@ -122,11 +122,11 @@ func (p *planner) value(f *field) []byte {
 	return p.arena.keep(append(object, '}'))
 }
 
-// convert returns the converted value, and restores kept values. If the value is the unchanged result of a kept value,
-// the kept value is returned without a call of the function. Otherwise the parts without edits are restored.
+// convert returns the converted value, and restores kept values. If the value is still the result of the kept value,
+// convert returns the kept value without a call of the function. Otherwise it restores the parts that were not edited.
 func (p *planner) convert(f *field, value []byte) ([]byte, error) {
 	toHub, partial := p.source.plan.toHub, p.source.partial
-	if value[0] == 'n' { // Null for a group means that no member is present.
+	if value[0] == 'n' { // For a group, null means that it has no member.
 		if !partial {
 			p.complement.keep(f.from.place, value, null)
 		}
@@ -145,7 +145,7 @@ func (p *planner) convert(f *field, value []byte) ([]byte, error) {
 		return nil, err
 	}
 	out = p.arena.keep(out)
-	// returns uses the state of the convert call above, so it comes before any other call of the worker.
+	// The method returns needs the state of the convert call above, so no other call of the worker may come before it.
 	lost := !partial && (f.to.group && isEmptyObject(out) || !worker.returns(value, out, toHub))
 	if e != nil && !raw.IsNull(out) {
 		restored := p.complement.restored(e, out, f.to.keys, p.workers.passing(f.id, toHub), p.workers.passing(f.id, !toHub))
@@ -164,15 +164,15 @@ func (p *planner) convert(f *field, value []byte) ([]byte, error) {
 
 var null = []byte("null")
 
-// give plans that the converted value replaces the value of a field. A converted null for a value that is not null
-// means that the target version has no value.
+// give plans that the converted value replaces the value of a field. If a value other than null is converted to null,
+// the target version has no value.
 func (p *planner) give(f *field, value, converted []byte) error {
 	none := value[0] != 'n' && string(converted) == "null"
 	if none && f.from.nodes[0] == nodeRoot {
 		return errNoElement
 	}
 	if !none && !f.from.group && !f.to.group && f.from.nodes[0] == f.to.nodes[0] {
-		if len(converted) != len(value) || &converted[0] != &value[0] { // Otherwise it is the text at this place.
+		if len(converted) != len(value) || &converted[0] != &value[0] { // Otherwise this text is already at this place.
 			p.changes.replace(f.from.nodes[0], converted)
 		}
 		return nil
@@ -187,7 +187,7 @@ func (p *planner) give(f *field, value, converted []byte) error {
 
 var errNoElement = errors.New("an element cannot be removed: convert the list as one value")
 
-// giveTo puts a converted value, or no value, at the target place.
+// giveTo puts the converted value at the target place. If absent is true, there is no value.
 func (p *planner) giveTo(f *field, converted []byte, absent bool) error {
 	if !f.to.group {
 		p.set(f, f.to.nodes[0], converted, absent)
@@ -203,7 +203,7 @@ func (p *planner) giveTo(f *field, converted []byte, absent bool) error {
 	return nil
 }
 
-// set plans the value of one of the target nodes of a field.
+// set plans the value of one target node of a field.
 func (p *planner) set(f *field, n int, value []byte, absent bool) {
 	own := p.source.nodes[n].present && slices.Contains(f.from.nodes, n)
 	switch {
@@ -217,12 +217,12 @@ func (p *planner) set(f *field, n int, value []byte, absent bool) {
 	}
 }
 
-// convertElements converts the elements of a list or the values of a table. The edits of elements become edits of the
-// object. If the list moves, they are applied at once.
+// convertElements converts the elements of a list or table. The edits of the elements become edits of the object. If
+// the list or table moves, its text is rendered with these edits.
 func (p *planner) convertElements(f *field, value []byte) error {
 	c, base := p.changes, p.source.nodes[f.from.nodes[0]].start
 	first := len(c.edits)
-	if p.elements.inner == nil { // Created on demand: few conversions are for elements.
+	if p.elements.inner == nil { // Created on demand, because few objects have such lists or tables.
 		p.elements.inner = newRewriter(len(p.source.nodes), p.workers)
 	}
 	in := p.elements.inner
@@ -253,10 +253,10 @@ func (p *planner) convertElements(f *field, value []byte) error {
 	return p.give(f, value, converted)
 }
 
-// restoreAbsent restores the kept value of a field that is absent in the source version, if the target place is empty
-// and has a parent.
+// restoreAbsent restores the kept value of a field that the source does not have, if the target place is empty and its
+// parent exists.
 func (p *planner) restoreAbsent(f *field) {
-	if len(f.to.nodes) == 0 || f.passes || f.elements != nil { // Nothing is kept in this way for these fields.
+	if len(f.to.nodes) == 0 || f.passes || f.elements != nil { // Values of these fields are not kept in this way.
 		return
 	}
 	if p.source.hasAny(f.from.nodes) || !p.changes.hasParent(f.to.nodes[0]) {
@@ -267,8 +267,8 @@ func (p *planner) restoreAbsent(f *field) {
 	}
 }
 
-// keptAbsent returns the kept value of a field that is absent in the source version. For a group without members, the
-// result of the kept value may be an empty object or null.
+// keptAbsent returns the kept value of a field that the source does not have. If the field is a group in the source
+// version, the result of the kept value may have been null or an empty object.
 func (p *planner) keptAbsent(f *field) []byte {
 	back := p.workers.passing(f.id, !p.source.plan.toHub)
 	e := p.complement.entry(f.to.place)
@@ -283,7 +283,8 @@ func (p *planner) keptAbsent(f *field) []byte {
 	return p.complement.keptValue(e, null, back)
 }
 
-// takeAway plans the removal of a value that only the source version has. A default comes back without being kept.
+// takeAway plans the removal of a value that only the source version has. It keeps the value unless it is the default,
+// which the conversion back adds again.
 func (p *planner) takeAway(f *field, value []byte) {
 	p.changes.remove(f.from.nodes[0])
 	if p.source.partial || f.fill != nil && p.comparer.equal(value, f.fill) {
@@ -292,7 +293,7 @@ func (p *planner) takeAway(f *field, value []byte) {
 	p.complement.keepAbsent(f.from.place, value)
 }
 
-// fillIn puts the kept value or the default at a place that exists only in the target version.
+// fillIn puts the kept value or the default at a place that only the target version has.
 func (p *planner) fillIn(f *field) {
 	n := f.to.nodes[0]
 	if p.source.nodes[n].present && !p.source.plan.nodes[n].moves || p.changes.puts[n] != nil || !p.changes.hasParent(n) {
@@ -306,7 +307,7 @@ func (p *planner) fillIn(f *field) {
 	}
 }
 
-// split returns the values of the members of the target group, nil for absent members.
+// split returns the values of the members of a target group; nil for absent members.
 func (f *field) split(p *plan, converted []byte) ([][]byte, error) {
 	values := make([][]byte, len(f.to.nodes))
 	switch first := bytes.TrimLeft(converted, " \t\r\n")[0]; first {
@@ -332,8 +333,8 @@ func (f *field) split(p *plan, converted []byte) ([][]byte, error) {
 	return values, cmp.Or(wrong, err)
 }
 
-// fitting returns the kept value, nil if it does not fit the target group of the field. An object without members does
-// not fit: restoring it would remove the live value.
+// fitting returns the kept value, or nil if the target place is a group and the value is not an object of its members.
+// An empty object does not fit either: restoring it would remove the live value.
 func (f *field) fitting(p *plan, kept []byte) []byte {
 	if kept == nil || !f.to.group {
 		return kept
@@ -346,8 +347,7 @@ func (f *field) fitting(p *plan, kept []byte) []byte {
 
 var emptyObject = []byte("{}")
 
-// isEmptyObject reports whether a value is an object without members. For a group, this means that no member is
-// present.
+// isEmptyObject reports whether a value is an object without members. For a group this means that it has no member.
 func isEmptyObject(value []byte) bool {
 	var s raw.Scanner
 	s.Reset(value)

@@ -12,7 +12,7 @@ import (
 	"refract.dev/tree/raw"
 )
 
-// refField is a conversion of the reference implementation, which is slow, simple, and works on decoded trees.
+// refField is a conversion of the reference implementation, which is simple and slow, and works on decoded trees.
 type refField struct {
 	spoke, hub  []string
 	toHub, back func(value any) (any, error)
@@ -34,7 +34,7 @@ var refFields = map[string][]refField{
 
 func asIs(value any) (any, error) { return value, nil }
 
-// through converts a tree by a function of Go values.
+// through converts a tree with a function of Go values.
 func through[A, B any](f func([]A) ([]B, error)) func(any) (any, error) {
 	return func(value any) (any, error) {
 		data, err := json.Marshal(value)
@@ -212,7 +212,7 @@ type refMove struct {
 	value    any
 }
 
-// convert converts the value. It returns the entry of the value, and whether the entry is needed.
+// convert converts the value. It returns an entry for the value, and whether the annotation must keep this entry.
 func (m *refMove) convert(f refField, toHub bool, entries map[string]refEntry) (entry refEntry, lost bool, err error) {
 	forth, back := f.back, f.toHub
 	if toHub {
@@ -240,10 +240,10 @@ func (m *refMove) convert(f refField, toHub bool, entries map[string]refEntry) (
 			}
 		}
 	}
-	return refEntry{Value: before, Of: fingerprintTree(m.value)}, lost, nil // A value whose conversion back fails is lost.
+	return refEntry{Value: before, Of: fingerprintTree(m.value)}, lost, nil // If the conversion back fails, the value is lost.
 }
 
-// refThreeWay returns kept with the changes from base to live. Each of them may be absent.
+// refThreeWay applies the changes between base and live to kept. Each of the values may be absent.
 func refThreeWay(base, live, kept any, hasBase, hasLive, hasKept bool) (any, bool) {
 	if hasBase == hasLive && (!hasBase || canonicalTree(base) == canonicalTree(live)) {
 		return kept, hasKept
@@ -274,7 +274,7 @@ func refApply(fields []refField, object map[string]any, moves []refMove, toHub b
 		if slices.Equal(m.from, m.to) {
 			continue
 		}
-		refDelete(object, m.from, func(parent string) bool { // Keep parents that the other version has.
+		refDelete(object, m.from, func(parent string) bool { // Parents that the other version has stay.
 			return slices.ContainsFunc(fields, func(f refField) bool {
 				_, target := f.places(toHub)
 				return strings.HasPrefix(strings.Join(target, "."), parent+".")
@@ -339,7 +339,7 @@ func refSet(object map[string]any, path []string, value any) error {
 	return nil
 }
 
-// unfold replaces the text of the annotation by its parsed content.
+// unfold replaces the text of the annotation by its parsed content, for a comparison.
 func unfold(tree map[string]any) {
 	if c := readRefComplement(tree); c != nil {
 		annotations := tree["metadata"].(map[string]any)["annotations"].(map[string]any)
@@ -382,7 +382,7 @@ func FuzzConvertAgainstReference(f *testing.F) {
 		got, err := engines[name].Convert(object, pizzaGroup+"/"+to)
 		if (err == nil) != (wantErr == nil) {
 			if err != nil && (errors.Is(err, raw.ErrSyntax) || strings.Contains(err.Error(), Annotation)) {
-				return // Not UTF-8, too deep, or an annotation that is too large.
+				return // The text is not UTF-8 or too deep, or the annotation is too large.
 			}
 			t.Fatalf("%s to %s:\nerror %v, want %v", object, to, err, wantErr)
 		}

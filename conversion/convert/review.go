@@ -9,8 +9,8 @@ import (
 	"refract.dev/tree/raw"
 )
 
-// Limits bound one review. Zero values mean the defaults. The number of objects has no limit of its own: the time and
-// the memory for a review grow only with the bytes of the review and of the answer.
+// Limits bound one review. Zero values mean the defaults. The number of objects has no limit: the time and the memory
+// for a review grow only with the bytes of the review and of the answer.
 type Limits struct {
 	// OutputBytes is the maximum size of the answer in bytes, 512 MiB by default.
 	OutputBytes int64
@@ -33,8 +33,8 @@ type review struct {
 	answer     *Answer
 	limits     Limits
 	failed     error
-	ours       bool // The body is a ConversionReview.
-	// deep is the error for an object with too many levels. The text behind such an object cannot be read.
+	ours       bool // Whether the body is a ConversionReview.
+	// deep is the error for an object with too many levels. The text after such an object cannot be read.
 	deep error
 }
 
@@ -49,14 +49,15 @@ const (
 
 var noText = []byte(`""`)
 
-// Review answers one ConversionReview of version v1 or v1beta1, like [Engine.ReviewWith] with the default limits.
+// Review answers a ConversionReview of version v1 or v1beta1, like [Engine.ReviewWith] with the default limits.
 func (e *Engine) Review(body []byte) (*Answer, error) { return e.ReviewWith(body, Limits{}) }
 
-// ReviewWith answers one ConversionReview of version v1 or v1beta1. It converts either all objects, in order, or none,
-// and the answer is then a failure.
+// ReviewWith answers a ConversionReview of version v1 or v1beta1. It converts all objects, in order. If one of them
+// cannot be converted, the answer is a failure without objects.
 //
-// It returns an error, which wraps [ErrReview], only if body is not a ConversionReview with a request; the HTTP status
-// for this error is 400. It does not modify body. The caller must not modify body before the answer has been written.
+// ReviewWith returns an error, which wraps [ErrReview], only if body is not a ConversionReview with a request. The HTTP
+// status for this error is 400. It does not modify body. The caller must not modify body before the answer has been
+// written.
 func (e *Engine) ReviewWith(body []byte, l Limits) (*Answer, error) {
 	if !utf8.Valid(body) {
 		return nil, fmt.Errorf("%w: %w", ErrReview, errUTF8)
@@ -82,8 +83,8 @@ func (e *Engine) ReviewWith(body []byte, l Limits) (*Answer, error) {
 	return r.answer, nil
 }
 
-// Refuse answers one ConversionReview with a failure and the given reason, and converts nothing. It is for servers
-// without an [Engine] for the kind. Body and error are as with [Engine.ReviewWith].
+// Refuse answers a ConversionReview with a failure for this reason, and converts nothing. It is for servers that have
+// no [Engine] for the kind. body and the error are as with [Engine.ReviewWith].
 func Refuse(body []byte, why error) (*Answer, error) {
 	if !utf8.Valid(body) {
 		return nil, fmt.Errorf("%w: %w", ErrReview, errUTF8)
@@ -137,7 +138,7 @@ func (r *review) read(w *converter, body []byte) error {
 	return nil
 }
 
-// reviewVersion returns the API version of a review, empty if it is unknown.
+// reviewVersion returns the API version of a review; "" if it is unknown.
 func reviewVersion(text []byte) string {
 	switch string(text) {
 	case reviewV1:
@@ -149,7 +150,7 @@ func reviewVersion(text []byte) string {
 	}
 }
 
-// once returns the next text. It fails if the bit is already set: the key is a duplicate.
+// once returns the next string. If the bit in seen is already set, the key is a duplicate, and once fails the scan.
 func once(s *raw.Scanner, seen *int, bit int) []byte {
 	if *seen&bit != 0 {
 		s.Fail(errTwice)
@@ -158,7 +159,7 @@ func once(s *raw.Scanner, seen *int, bit int) []byte {
 	return s.Text()
 }
 
-// request reads the request. It converts the objects when the desired version is known.
+// request reads the request. It converts the objects after it has read the desired version.
 func (r *review) request(w *converter, s *raw.Scanner) {
 	var objects *raw.Scanner
 	seen := 0
@@ -209,7 +210,7 @@ func (r *review) request(w *converter, s *raw.Scanner) {
 func (r *review) convert(w *converter, s *raw.Scanner) {
 	a := r.answer
 	body := s.Document()
-	a.parts = append(a.parts, nil) // For the beginning of the answer.
+	a.parts = append(a.parts, nil) // Placeholder for the beginning of the answer.
 	same := func(start, end int) { a.addOf(body, start, end) }
 	done := func(src []byte, start, end int) {
 		for _, e := range w.rewriter.changes.edits {
@@ -256,7 +257,7 @@ func (r *review) convert(w *converter, s *raw.Scanner) {
 	}
 }
 
-// keep records an object with parts that are kept because they cannot be converted.
+// keep records an object with parts that could not be converted and are kept.
 func (r *review) keep(index int, o *outcome) {
 	a := r.answer
 	if a.kept++; len(a.unconverted) < mostNamed {
@@ -266,7 +267,7 @@ func (r *review) keep(index int, o *outcome) {
 	}
 }
 
-// count records the first object that does not have the desired version.
+// count records the kind and the versions of the first object that needs a conversion.
 func (r *review) count(o *outcome) {
 	if r.answer.kind != "" || o.kind == nil || o.from == r.desired {
 		return

@@ -2,20 +2,20 @@ package convert
 
 import "refract.dev/tree/raw"
 
-// rewriter converts objects, or elements, from one version to another, one after the other. For each, it reads the
-// text, plans the conversion of the values, and writes the changes as edits of the text. Its parts are allocated once
-// and keep their memory, since a review may have any number of objects. It is not safe for concurrent use.
+// rewriter converts objects, or elements of lists and tables, from one version to another, one after the other. For
+// each of them, it reads the text, plans the conversion of the values, and writes the changes as edits of the text. It
+// reuses its memory, because a review may have any number of objects. It is not safe for concurrent use.
 type rewriter struct {
 	source     source
 	changes    changes
 	complement complement
-	marks      marks // Of objects, not of elements.
+	marks      marks // Unused for elements.
 	planner    planner
 	comparer   comparer
 	arena      arena
 }
 
-// newRewriter returns a rewriter for plans with at most this number of nodes.
+// newRewriter returns a rewriter for plans with up to this number of nodes.
 func newRewriter(nodes int, w *workers) *rewriter {
 	r := &rewriter{
 		source:  source{nodes: make([]nodeState, nodes)},
@@ -37,7 +37,7 @@ func (r *rewriter) read(s *raw.Scanner, p *plan) {
 	r.changes.reset()
 }
 
-// element reads the next element, plans its conversion and writes the edits. Restorable has the kept values of this
+// element reads the next element, plans its conversion and writes the edits. restorable has the kept values of the
 // element.
 func (r *rewriter) element(s *raw.Scanner, p *plan, restorable []entry) error {
 	r.read(s, p)
@@ -51,7 +51,7 @@ func (r *rewriter) element(s *raw.Scanner, p *plan, restorable []entry) error {
 	return r.write()
 }
 
-// write makes edits of the planned changes.
+// write converts the planned changes to edits.
 func (r *rewriter) write() error {
 	return writer{source: &r.source, changes: &r.changes, arena: &r.arena}.write()
 }
@@ -62,9 +62,9 @@ func (r *rewriter) render() []byte {
 	return r.changes.edits.render(r.source.text, root.start, root.end)
 }
 
-// release drops the references to all objects and elements of the request, also in the rewriter for elements.
+// release drops the references to all objects and elements of the request, also those of the rewriter for elements.
 func (r *rewriter) release() {
-	r.arena = arena{} // The answer may still refer to this memory.
+	r.arena = arena{} // The answer may still use this memory.
 	r.source.release()
 	r.changes.release()
 	r.complement.release()
@@ -72,8 +72,8 @@ func (r *rewriter) release() {
 	r.planner.elements.release()
 }
 
-// workers convert the values, one worker for each conversion of the engine. A worker is created for its first value,
-// and serves objects and elements at any depth.
+// workers has one worker for each conversion of the engine. A worker is created for the first value of the conversion.
+// It converts values of objects and of elements at any depth.
 type workers struct {
 	conversions []Conversion
 	made        []worker
@@ -87,8 +87,8 @@ func (w *workers) of(id int) worker {
 	return w.made[id]
 }
 
-// passing returns a function that converts unvalidated values of a conversion. A worker that panics on such a value is
-// discarded.
+// passing returns a function that converts values that no schema has validated. If the conversion function panics, its
+// worker is dropped.
 func (w *workers) passing(id int, toHub bool) passing {
 	return func(value []byte) ([]byte, error) {
 		worker := w.of(id)
@@ -99,7 +99,7 @@ func (w *workers) passing(id int, toHub bool) passing {
 	}
 }
 
-// discard discards all workers, since one of them panicked. New ones are created on demand.
+// discard drops all workers after a panic of one of them. New ones are created on demand.
 func (w *workers) discard() { clear(w.made) }
 
 // release drops the references of the workers to values.

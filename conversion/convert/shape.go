@@ -11,13 +11,13 @@ import (
 	"refract.dev/tree/raw"
 )
 
-// shape describes a type whose values are decoded without encoding/json: strings, booleans, numbers, and slices,
-// pointers and structs of these. It is immutable.
+// shape describes a type whose values are decoded without encoding/json, because that is faster: strings, booleans,
+// numbers, and slices, pointers and structs of these. It is immutable.
 type shape struct {
 	kind   reflect.Kind
 	elem   *shape
 	fields []shapeField
-	// faithful means that a value does not change when it is encoded and decoded.
+	// faithful is true if encoding and decoding give back the same value.
 	faithful bool
 }
 
@@ -27,8 +27,8 @@ type shapeField struct {
 	shape *shape
 }
 
-// shapeOf returns the shape of a type, nil if it has none. Unusual types have no shape, so that their rules are only in
-// encoding/json.
+// shapeOf returns the shape of a type; nil if it has none. Unusual types have no shape, so encoding/json applies their
+// rules.
 func shapeOf(t reflect.Type) *shape { return shapeIn(t, nil) }
 
 var special = []reflect.Type{
@@ -37,7 +37,8 @@ var special = []reflect.Type{
 	reflect.TypeFor[interface{ IsZero() bool }](),
 }
 
-// shapeIn returns the shape of a type inside other types. A recursive type has no shape, because its depth is unknown.
+// shapeIn returns the shape of a type inside other types. A recursive type has no shape, because its depth is not
+// bounded.
 func shapeIn(t reflect.Type, outer []reflect.Type) *shape {
 	isSpecial := func(i reflect.Type) bool { return t.Implements(i) || reflect.PointerTo(t).Implements(i) }
 	if t == reflect.TypeFor[json.Number]() || slices.Contains(outer, t) || slices.ContainsFunc(special, isSpecial) {
@@ -64,7 +65,7 @@ func shapeIn(t reflect.Type, outer []reflect.Type) *shape {
 	}
 }
 
-// withFields returns s with the fields of a struct; nil if a field is unusual.
+// withFields returns s with the fields of a struct; nil if a field has no shape or an unusual tag.
 func (s *shape) withFields(t reflect.Type, outer []reflect.Type) *shape {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -82,7 +83,7 @@ func (s *shape) withFields(t reflect.Type, outer []reflect.Type) *shape {
 			return nil
 		}
 		if !inner.faithful || rest == "omitempty" && inner.kind == reflect.Slice {
-			s.faithful = false // An omitted empty slice comes back as nil.
+			s.faithful = false // An empty slice that is omitted comes back as nil.
 		}
 		s.fields = append(s.fields, shapeField{name: name, index: i, shape: inner})
 	}
@@ -95,15 +96,15 @@ func isPlainName(name string) bool {
 	}) < 0
 }
 
-// decoder decodes a value by its shape. Strings without escapes are slices of text, a copy of the document, and so need
-// no allocation each.
+// decoder decodes a value by its shape. It copies the document once as text. Strings without escapes are parts of text,
+// so they need no allocations.
 type decoder struct {
 	s    raw.Scanner
 	text string
 }
 
-// decode decodes the value into v, a zero value, and reports whether it succeeded. Otherwise v is in an undefined
-// state, and the value, valid or invalid, has to be decoded by encoding/json.
+// decode decodes the value into v, which must be a zero value, and reports whether it succeeded. If not, the content of
+// v is undefined, and encoding/json must decode the value, which may still be valid.
 func (d *decoder) decode(value []byte, sh *shape, v reflect.Value) bool {
 	d.s.Reset(value)
 	d.text = string(value)
@@ -112,7 +113,8 @@ func (d *decoder) decode(value []byte, sh *shape, v reflect.Value) bool {
 	return ok && d.s.End() == nil
 }
 
-// value decodes the next value. It leaves null and values of another type to encoding/json, which has the error texts.
+// value decodes the next value. It fails for null and for values of another type: encoding/json decodes these, or has
+// the error text.
 func (d *decoder) value(sh *shape, v reflect.Value) bool {
 	next := d.s.Next()
 	switch sh.kind {
@@ -141,7 +143,7 @@ func (d *decoder) value(sh *shape, v reflect.Value) bool {
 	}
 }
 
-// string returns the next string. Without escapes, the string is a slice of the copy.
+// string returns the next string. A string without escapes is a part of text.
 func (d *decoder) string() string {
 	start := d.s.Offset()
 	text := d.s.Text()
@@ -151,7 +153,7 @@ func (d *decoder) string() string {
 	return string(text)
 }
 
-// number decodes a number, and reports whether the number fits the type.
+// number decodes a number. It returns false if the number does not fit the type.
 func (d *decoder) number(kind reflect.Kind, v reflect.Value) bool {
 	start := d.s.Offset()
 	text := d.text[start : start+len(d.s.Value())]
@@ -178,7 +180,7 @@ func (d *decoder) number(kind reflect.Kind, v reflect.Value) bool {
 	return true
 }
 
-// slice counts the elements first, to allocate memory once.
+// slice decodes an array. It counts the elements first, so that it allocates memory once.
 func (d *decoder) slice(sh *shape, v reflect.Value) bool {
 	ahead, n := d.s, 0
 	if !ahead.OpenArray() {
@@ -207,8 +209,8 @@ func (d *decoder) slice(sh *shape, v reflect.Value) bool {
 	return true
 }
 
-// fields decodes the members of an object into a struct. It fails at a member that the struct does not have and at a
-// duplicate member: the caller has to know about these.
+// fields decodes the members of an object into a struct. It returns false for a member that the struct does not have,
+// and for a duplicate member, because then the decoded value is not exact.
 func (d *decoder) fields(sh *shape, v reflect.Value) bool {
 	var seen uint64
 	d.s.OpenObject()

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestNewElements checks the invalid uses of elements, groups and values of one version, and the error texts.
+// TestNewElements checks the errors for invalid conversions of elements, groups and values of one version.
 func TestNewElements(t *testing.T) {
 	keep := func(spoke, hub string) Conversion { return RawField(spoke, hub, keepRaw, keepRaw) }
 	cases := map[string]struct {

@@ -8,33 +8,33 @@ import (
 	"refract.dev/tree/raw"
 )
 
-// nodeState is the state of a node in the source. Offsets are relative to the text of the source.
+// nodeState is the state of a node in the source. Offsets refer to the text of the source.
 type nodeState struct {
 	present bool
 	kind    byte // The first byte of the value.
-	// key is the start of the key, start and end are the bounds of the value.
+	// key is the start of the key. start and end are the bounds of the value.
 	key, start, end int
-	// before is the end of the value of the previous member, next the start of the key of the next member; -1 without
-	// such a member.
+	// before is the end of the previous member, and next is the start of the next member; -1 without such a member.
 	before, next int
-	// last is the end of the last member of an object, or the offset after the opening brace of an empty object.
+	// last is the end of the last member of an object or, for an empty object, the offset after the opening brace.
 	last, members int
 }
 
-// source is an object, or an element of a list or table, as read for a plan. It records the offsets of the values that
-// the plan names and decodes none of them. All other values are skipped once and copied later.
+// source is an object, or an element of a list or table, that was read for a plan. It has the offsets of the values
+// that the plan names, and decodes none of them. All other values are skipped, and copied later.
 type source struct {
 	plan  *plan
-	text  []byte // The document that offsets refer to.
+	text  []byte // The document that the offsets refer to.
 	nodes []nodeState
-	// partial means that the object has the applied fields of one manager. Nothing is kept for it.
+	// partial is true if the object has only the applied fields of a field manager. The annotation keeps nothing for
+	// such an object.
 	partial bool
-	// trouble is an error about the content of an object that is valid JSON, such as a duplicate key.
+	// trouble is an error in the content of a valid JSON object, such as a duplicate key.
 	trouble error
-	keys    [][]byte // The keys of open objects that reject duplicate keys.
+	keys    [][]byte // The keys of the objects around the current value that must not have duplicate keys.
 }
 
-// read reads the next object or element. It continues after a problem, because the error message needs the name of the
+// read reads the next object or element. After a problem it continues to read, because the error needs the name of the
 // object, and the scanner must reach the end of the object.
 func (o *source) read(s *raw.Scanner, p *plan) {
 	o.plan, o.text, o.trouble, o.keys = p, s.Document(), nil, o.keys[:0]
@@ -43,7 +43,7 @@ func (o *source) read(s *raw.Scanner, p *plan) {
 	o.readNode(s, nodeRoot)
 }
 
-// readNode reads the value of a node and, if it is an object, the nodes inside it.
+// readNode reads the value of a node. If the value is an object, it also reads the nodes inside it.
 func (o *source) readNode(s *raw.Scanner, n int) {
 	p, f := o.plan, &o.nodes[n]
 	f.start, f.kind = s.Offset(), s.Next()
@@ -54,8 +54,8 @@ func (o *source) readNode(s *raw.Scanner, n int) {
 	}
 	s.OpenObject()
 	f.last = s.Position()
-	// API servers decode the root and metadata into typed structs, where the last of two equal keys wins. So duplicate
-	// keys are errors there, even for keys without a node.
+	// API servers decode the root and metadata into Go structs. Of two equal keys they use the last one, so here a
+	// duplicate key is always an error, even without a node for the key.
 	all := p.apiVersion != nil && (n == nodeRoot || n == nodeMetadata)
 	base := len(o.keys)
 	var seen map[string]struct{}
@@ -95,9 +95,9 @@ func (o *source) readNode(s *raw.Scanner, n int) {
 
 var errTwice = errors.New("duplicate key")
 
-// once records a key of an object whose keys begin at base, and records a problem if the key is a duplicate. Seen has
-// the keys of an object with many keys. A few keys are compared faster than a map is allocated; a linear search in many
-// keys would take quadratic time.
+// once records a key of an object, and a problem if the key is a duplicate. The keys of the object begin at base in
+// o.keys. seen has these keys as well, once there are many: a few keys are compared faster than a map is allocated, but
+// a linear search in many keys would take quadratic time.
 func (o *source) once(n, base int, key []byte, seen map[string]struct{}) map[string]struct{} {
 	const few = 32
 	known := o.keys[base:]
@@ -122,21 +122,21 @@ func (o *source) once(n, base int, key []byte, seen map[string]struct{}) map[str
 	return seen
 }
 
-// fail records a problem, unless there is an earlier one.
+// fail records a problem. It keeps an earlier problem.
 func (o *source) fail(err error) {
 	if o.trouble == nil {
 		o.trouble = err
 	}
 }
 
-// value returns the value at a node that is present. Its capacity is limited, since the document continues after the
-// value.
+// value returns the value at a node, which must be present. Its capacity ends with the value, because the document
+// continues after it.
 func (o *source) value(n int) []byte {
 	f := &o.nodes[n]
 	return o.text[f.start:f.end:f.end]
 }
 
-// textAt returns the string at a node, or "".
+// textAt returns the text of the string at a node; "" if the value is not a string.
 func (o *source) textAt(n int) string {
 	if f := &o.nodes[n]; !f.present || f.kind != '"' {
 		return ""
@@ -148,8 +148,7 @@ func (o *source) textAt(n int) string {
 	return text
 }
 
-// hasText reports whether the value at a node is a string that is not empty. Unlike textAt, it does not decode the
-// string, which would allocate memory for each object.
+// hasText reports whether the value at a node is a non-empty string. Unlike textAt, it allocates no memory.
 func (o *source) hasText(n int) bool {
 	f := &o.nodes[n]
 	return f.present && f.kind == '"' && f.end-f.start > len(`""`)
@@ -160,12 +159,12 @@ func (o *source) hasAny(nodes []int) bool {
 	return slices.ContainsFunc(nodes, func(n int) bool { return o.nodes[n].present })
 }
 
-// hasAnyIn reports whether any of the nodes is present and below the outer node.
+// hasAnyIn reports whether any of the nodes is present and inside the outer node.
 func (o *source) hasAnyIn(nodes []int, outer int) bool {
 	return slices.ContainsFunc(nodes, func(n int) bool { return o.nodes[n].present && o.plan.isIn(n, outer) })
 }
 
-// release drops the references to the document, but keeps memory for the next object.
+// release drops the references to the document, and keeps the memory for the next object.
 func (o *source) release() {
 	o.text, o.trouble = nil, nil
 	const many = 1 << 10

@@ -9,20 +9,20 @@ import (
 	"refract.dev/tree/raw"
 )
 
-// tree is a parsed JSON value. The parts of two trees can be compared in constant time at any depth.
+// tree is a parsed JSON value. Each value in a tree has a hash, so two values are compared in constant time.
 type tree struct {
 	// text is the value as it appears in the document.
 	text []byte
-	// kind is the first byte of objects, arrays, strings and null; 't' for booleans, '0' for numbers.
+	// kind is the first byte of the value. Booleans have the kind 't', and numbers '0'.
 	kind byte
 	keys []string
 	// items are the values of the members of an object, or the elements of an array.
 	items []tree
 	// order has the indexes of the members, sorted by key.
 	order []int
-	// twice is a duplicate key, nil if all keys differ.
+	// twice is a duplicate key; nil if all keys differ.
 	twice *string
-	// sum is the same for equal values.
+	// sum is a hash of the value. Equal values have the same sum.
 	sum [sha256.Size]byte
 }
 
@@ -40,8 +40,8 @@ type grower struct {
 	scratch []byte
 }
 
-// grow parses the next value. Its sum is computed from the sums of its parts, so that each byte is hashed once at any
-// depth.
+// grow parses the next value. Its sum is computed from the sums of its parts. So each byte is hashed only once, even in
+// deep values.
 func (g *grower) grow() tree {
 	t := tree{kind: g.s.Next()}
 	start := g.s.Offset()
@@ -74,8 +74,8 @@ func (g *grower) grow() tree {
 	return t
 }
 
-// object parses an object. Its sum covers the members in the order of their keys. The length of each key is included,
-// so that a text in a key cannot imitate the sum of another member.
+// object parses an object. Its sum covers the members in the order of their keys. It includes the length of each key,
+// so that objects with different keys have different sums.
 func (g *grower) object(t *tree) {
 	g.s.OpenObject()
 	ordered := true
@@ -105,7 +105,7 @@ func (g *grower) object(t *tree) {
 	}
 }
 
-// get returns a member, nil if it is absent or t is not an object.
+// get returns the value of a member; nil if there is no such member or t is not an object.
 func (t *tree) get(key string) *tree {
 	if t == nil {
 		return nil
@@ -117,7 +117,7 @@ func (t *tree) get(key string) *tree {
 	return &t.items[t.order[i]]
 }
 
-// same reports whether two values are equal, or both absent.
+// same reports whether two values are equal, or both are absent.
 func (t *tree) same(o *tree) bool {
 	if t == nil || o == nil {
 		return t == o
@@ -137,7 +137,7 @@ func (t *tree) appendCanonical(dst []byte) []byte {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			// Length -1 means that the key may need escapes.
+			// With the length -1, appendText checks whether the key needs escapes.
 			dst = append(appendText(dst, []byte(t.keys[o]), -1), ':')
 			dst = t.items[o].appendCanonical(dst)
 		}
@@ -157,9 +157,10 @@ func (t *tree) appendCanonical(dst []byte) []byte {
 	}
 }
 
-// appendThreeWay appends kept with the changes from base to live: kept where live equals base, and live elsewhere. Base
-// is the value of kept after a round trip. Objects are merged member by member, and each member may be absent. Other
-// values are taken as a whole. It appends nothing if the merged value is absent.
+// appendThreeWay applies the changes between base and live to kept, and appends the result. Where live equals base, the
+// result has kept; elsewhere it has live. base is the value of kept after a conversion to the other version and back.
+// Objects are merged member by member; a member may be absent in each of the values. Other values are not merged, but
+// taken from one side. If the result is absent, nothing is appended.
 func appendThreeWay(dst []byte, base, live, kept *tree) []byte {
 	if base.same(live) {
 		live = kept
@@ -196,8 +197,7 @@ func appendThreeWay(dst []byte, base, live, kept *tree) []byte {
 	return append(dst, '}')
 }
 
-// threeWay is [appendThreeWay] for JSON values that are present. If there are keys, they identify the elements of
-// lists.
+// threeWay is [appendThreeWay] for JSON texts. With keys, it merges the elements of a list.
 func threeWay(base, live, kept []byte, keys [][]string) ([]byte, error) {
 	var trees [3]*tree
 	for i, value := range [][]byte{base, live, kept} {
@@ -213,9 +213,9 @@ func threeWay(base, live, kept []byte, keys [][]string) ([]byte, error) {
 	return appendThreeWay(nil, trees[0], trees[1], trees[2]), nil
 }
 
-// appendKeyed is [appendThreeWay] for lists, element by element. The merged list has the elements of kept if the set of
-// elements and their order have not changed. Otherwise it has the elements of live, followed by the elements of kept
-// that the other version never had. It returns nil if the keys do not identify the elements.
+// appendKeyed is [appendThreeWay] for the elements of a list. If the set of elements and their order have not changed,
+// the merged list has the elements of kept. Otherwise it has the elements of live, followed by the elements of kept
+// that the other version does not have at all. It returns nil if the keys do not identify the elements.
 func appendKeyed(dst []byte, base, live, kept *tree, keys [][]string) []byte {
 	if len(keys) == 0 {
 		return nil
@@ -249,14 +249,14 @@ func appendKeyed(dst []byte, base, live, kept *tree, keys [][]string) []byte {
 	return append(dst, ']')
 }
 
-// namedItems are the elements of a list by the values of their keys.
+// namedItems has the elements of a list by the values of their key fields.
 type namedItems struct {
 	names []string
 	items map[string]*tree
 }
 
-// named returns the elements of a list by name. It reports false if the value is not a list or two elements have the
-// same name.
+// named returns the elements of a list by name. It returns false if the value is not a list, or if two elements have
+// the same name.
 func (t *tree) named(keys [][]string) (namedItems, bool) {
 	n := namedItems{items: map[string]*tree{}}
 	for i := range t.items {

@@ -10,18 +10,19 @@ import (
 )
 
 // Unconverted is the annotation of an object with parts that could not be converted, with [Keep]. Its value is a JSON
-// object of texts, by source version:
+// object. The keys are source versions, and the values describe the failures:
 //
 //	{"v1alpha1":"spec.size: 7 exceeds 5"}
 //
-// [Annotation] has the parts that could not be converted. They come back on the way to that version, regardless of the
-// value at their place: API servers fill in defaults there, and no other writer is allowed to change it. A client that
-// can write this annotation can write the values that come back. The policy config/admission/unconverted.yaml lets API
-// servers reject such writes, and all other changes of the object in a version that lacks a part. Without that policy,
-// such a change has no effect. An engine with [Fail] ignores these entries.
+// [Annotation] has the parts that could not be converted. A conversion to their version restores them, regardless of
+// the values at their places: API servers may have added defaults there, and other writers must not change these
+// places. So a client that can write this annotation can write the restored values. The policy
+// config/admission/unconverted.yaml makes API servers reject such writes. It also rejects all other changes of the
+// object in a version that lacks a part. Without that policy, such a change has no effect. An engine with [Fail]
+// ignores these entries.
 const Unconverted = "refract.dev/unconverted"
 
-// The bounds of the text for one version.
+// Limits of the text for one version.
 const (
 	mostFailures = 8   // Places.
 	mostFailure  = 256 // Bytes of each failure.
@@ -33,13 +34,13 @@ type marks struct {
 	text     []byte
 }
 
-// mark has the failures of one version: a JSON string.
+// mark has the text about the failures of one version, as a JSON string.
 type mark struct {
 	version string
 	raw     []byte
 }
 
-// read parses an annotation, and reports whether it names the version. It ignores an annotation in another format.
+// read parses an annotation, and reports whether it has the version. It ignores an annotation in another format.
 func (m *marks) read(annotation, version string) (named bool) {
 	m.versions = m.versions[:0]
 	if annotation == "" {
@@ -60,8 +61,8 @@ func (m *marks) read(annotation, version string) (named bool) {
 	return named
 }
 
-// write returns the annotation of an object that is converted from one version to another, nil for no annotation, and
-// reports whether the annotation changes.
+// write returns the annotation of an object after its conversion between two versions, and whether the annotation
+// changes; nil means no annotation.
 func (m *marks) write(from, to string, unserved unserved, failures []error) (text []byte, changed bool) {
 	before := len(m.versions)
 	m.versions = slices.DeleteFunc(m.versions, func(k mark) bool { return k.version == to && !unserved.to || k.version == from && !unserved.from })
@@ -103,11 +104,12 @@ func describeFailures(failures []error) string {
 	return b.String()
 }
 
-// unserved says whether the entries of the source and the target version stay after this conversion. The entries of a
-// hollow object, which is kept as a whole, stay: they describe the original object and not its remains.
+// unserved has, for the source version and the target version, whether the existing entries of that version stay after
+// this conversion. The entries of a hollow object stay: they describe the original object, and not its remains.
 type unserved struct{ from, to bool }
 
-// hollow reports whether a version other than the target version keeps the object as a whole.
+// hollow reports whether the annotation keeps the whole object in a version other than the target version. Such an
+// object has no content.
 func (c *complement) hollow(wanted string) bool {
 	return c.anyBelieved && slices.ContainsFunc(c.versions, func(v versionEntries) bool {
 		if v.version == wanted {
@@ -118,7 +120,7 @@ func (c *complement) hollow(wanted string) bool {
 	})
 }
 
-// failed returns the failed value of the target version at a place, or nil.
+// failed returns the entry of a value of the target version whose conversion failed; nil if there is none.
 func (c *complement) failed(place string) *entry {
 	if !c.believes {
 		return nil
@@ -130,7 +132,7 @@ func (c *complement) failed(place string) *entry {
 	return &c.restorable[i]
 }
 
-// attempt is pass with recovery: with [Keep], a panic of a conversion function is returned as an error.
+// attempt calls pass. With [Keep], it returns a panic of a conversion function as an error.
 func (w *converter) attempt(p *plan) (err error) {
 	if p.keeps {
 		defer func() {
@@ -143,7 +145,8 @@ func (w *converter) attempt(p *plan) (err error) {
 	return w.pass(p)
 }
 
-// keepWhole plans that all of the object except its metadata is kept, because the failure has no single place.
+// keepWhole plans that the annotation keeps the whole object except its metadata. It is for failures that do not belong
+// to a single place.
 func (w *converter) keepWhole(p *plan, why error) error {
 	r := w.rewriter
 	r.changes.reset()
@@ -165,8 +168,8 @@ func (w *converter) keepWhole(p *plan, why error) error {
 	return nil
 }
 
-// shellOf returns an object with an empty object for each member that is an object, since schemas may require these
-// members.
+// shellOf returns an object in which each member that is an object is empty, and which has no other members. A schema
+// may require these members.
 func shellOf(members []member) []byte {
 	var shell []member
 	for _, m := range members {
@@ -177,7 +180,7 @@ func shellOf(members []member) []byte {
 	return objectOf(shell)
 }
 
-// wasWhole returns the members that the object had in the target version, nil if the object was not kept as a whole.
+// wasWhole returns the kept members of an object that was kept as a whole in the target version; otherwise nil.
 func (w *converter) wasWhole() []byte {
 	e := w.rewriter.complement.failed("")
 	if e == nil || e.value[0] != '{' {
@@ -191,7 +194,7 @@ func (w *converter) wasWhole() []byte {
 	return e.value
 }
 
-// planned is the progress of a planner.
+// planned has the numbers of changes that a planner has planned so far.
 type planned struct{ edits, deleted, gone, kept, failures int }
 
 func (p *planner) begin() planned {
@@ -199,15 +202,15 @@ func (p *planner) begin() planned {
 	return planned{len(c.edits), len(c.deleted), len(c.gone), len(k.kept), len(k.failures)}
 }
 
-// undo reverts the changes that were planned for a value that cannot be converted. Puts need no undo: they are planned
-// last and do not fail.
+// undo reverts the changes planned for a value whose conversion failed. There are no puts to revert, because they are
+// planned last and cannot fail.
 func (p *planner) undo(to planned) {
 	c, k := p.changes, p.complement
 	c.edits, c.deleted, c.gone = c.edits[:to.edits], c.deleted[:to.deleted], c.gone[:to.gone]
 	k.kept, k.failures = k.kept[:to.kept], k.failures[:to.failures]
 }
 
-// keepFailed plans the removal of a value that cannot be converted, and keeps it.
+// keepFailed plans the removal of a value whose conversion failed, and keeps the value.
 func (p *planner) keepFailed(f *field, value []byte, why error) {
 	for _, n := range f.from.nodes {
 		if p.source.nodes[n].present {
@@ -221,7 +224,7 @@ func (p *planner) keepFailed(f *field, value []byte, why error) {
 	}
 }
 
-// putBack plans the return of a value that could not be converted, and reports whether there is such a value: see
+// putBack plans to restore a value whose conversion failed earlier. It returns false if there is no such value: see
 // [Unconverted].
 func (p *planner) putBack(f *field) bool {
 	if len(f.to.nodes) == 0 || len(p.complement.restorable) == 0 {
@@ -242,7 +245,7 @@ func (p *planner) putBack(f *field) bool {
 	return p.giveTo(f, e.value, false) == nil
 }
 
-// joined returns one error for all parts of an object that could not be converted; nil if all of it could.
+// joined returns one error for all failures; nil without failures.
 func joined(failures []error) error {
 	if len(failures) == 0 {
 		return nil

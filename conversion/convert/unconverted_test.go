@@ -13,13 +13,14 @@ import (
 	"refract.dev/tree/raw"
 )
 
-// keepers are the engines for which the test makes objects that cannot be converted.
+// keepers are the engines that FuzzKeep tests.
 var keepers = []string{
 	"pizza", "three", "moves", "typed", "unstructured", "roots", "passing", "deep", "matrix", "group", "parents", "laws", "panics",
 }
 
-// FuzzKeep converts objects, convertible or not, there and back with engines that keep unconvertible values. Every
-// object must be converted, must be marked if and only if an engine without Keep fails, and must come back unchanged.
+// FuzzKeep converts objects to another version and back, with engines that have the option Keep. Some objects cannot be
+// converted completely. Every object must be converted and come back unchanged. It must have the annotation Unconverted
+// if and only if an engine without Keep returns an error.
 func FuzzKeep(f *testing.F) {
 	for seed := range uint64(1500) {
 		f.Add(seed)
@@ -43,7 +44,7 @@ func FuzzKeep(f *testing.F) {
 		}
 		object, ok := fuzzObject(from, `{"name":"n","annotations":{"by":"me"}}`, string(spec))
 		if !ok || strings.Contains(string(spec), "{}") {
-			return // An empty object may look like one that a move created: it is removed with its content.
+			return // An empty object may not come back: it is removed with the last value that moves out of it.
 		}
 		there := convertThere(t, keeping[name], object, to)
 		mark := annotationOf(t, there, Unconverted)
@@ -54,14 +55,14 @@ func FuzzKeep(f *testing.F) {
 		back := convertThere(t, keeping[name], there, from)
 		sameObjects(t, name+", by "+string(there), object, back)
 
-		// An edit of only the metadata must not affect the round trip.
+		// A change of the metadata must not affect the way back.
 		labelled := []byte(strings.Replace(string(there), `"name":"n"`, `"name":"n","labels":{"a":"b"}`, 1))
 		wanted := []byte(strings.Replace(string(object), `"name":"n"`, `"name":"n","labels":{"a":"b"}`, 1))
 		sameObjects(t, name+", labelled", wanted, convertThere(t, keeping[name], labelled, from))
 	})
 }
 
-// spoil puts values into a tree that most functions reject.
+// spoil replaces some values of a tree by values that most functions reject.
 func (m maker) spoil(tree *any) {
 	wrong := []any{"no size", 17.5, true, []any{"x"}, map[string]any{"a": 1}, nil, "host:door"}
 	switch v := (*tree).(type) {
@@ -82,7 +83,7 @@ func (m maker) spoil(tree *any) {
 	}
 }
 
-// TestUnconverted checks which objects of a review are reported as incompletely converted.
+// TestUnconverted checks which objects of a review the answer reports as incompletely converted.
 func TestUnconverted(t *testing.T) {
 	object := func(name, size string) string {
 		return fmt.Sprintf(`{"apiVersion":"%s/v1alpha1","kind":"Pizza","metadata":{"namespace":"ns","name":%q},"spec":{"toppings":[{"name":"x","size":%q}]}}`, pizzaGroup, name, size)
@@ -102,7 +103,7 @@ func TestUnconverted(t *testing.T) {
 	}
 }
 
-// TestUnconvertedTooLarge has an object that cannot be converted and is too large to be kept.
+// TestUnconvertedTooLarge has an object that cannot be converted, and that is too large for the annotation.
 func TestUnconvertedTooLarge(t *testing.T) {
 	object := fmt.Appendf(nil, `{"apiVersion":"%s/v1alpha1","kind":"Pizza","metadata":{"name":"a"},"spec":{"toppings":%s}}`,
 		pizzaGroup, raw.AppendString(nil, strings.Repeat("x", maxAnnotations)))

@@ -6,16 +6,15 @@ import (
 	"slices"
 )
 
-// writer converts changes to edits of the text, so that unchanged text stays byte for byte. Its only decisions are
-// about commas.
+// writer converts changes to edits, so that unchanged text stays byte for byte. It places the commas.
 type writer struct {
 	source  *source
 	changes *changes
 	arena   *arena
 }
 
-// write completes the edits of the changes, and sorts them. Edits at the same offset stay in planned order, since
-// several members may be inserted after one member.
+// write adds the edits for removals and new values, and sorts all edits. The sort is stable, because several members
+// may be inserted after one member.
 func (w writer) write() error {
 	w.remove()
 	if w.changes.inserts {
@@ -27,7 +26,8 @@ func (w writer) write() error {
 	return nil
 }
 
-// remove removes members, each with one comma: the comma before it, or the comma after it if no earlier member remains.
+// remove adds an edit for each removed member and one comma: the comma before the member or, if no member before it
+// stays, the comma after it.
 func (w writer) remove() {
 	c := w.changes
 	slices.SortFunc(c.deleted, func(a, b int) int { return cmp.Compare(w.source.nodes[a].key, w.source.nodes[b].key) })
@@ -45,8 +45,8 @@ func (w writer) remove() {
 	}
 }
 
-// leads reports whether all members before a deleted one are deleted, too. Such members are adjacent: the end of each
-// is the before of the next.
+// leads reports whether all members before a removed member are also removed. In that case the end of each of them is
+// the field before of the next one.
 func (w writer) leads(i int) bool {
 	deleted := w.changes.deleted
 	for {
@@ -65,7 +65,7 @@ func (w writer) leads(i int) bool {
 	}
 }
 
-// insert adds members to an object that is present: after its last member, in the order of the plan.
+// insert adds members after the last member of an object, in the order of the plan. The source has the object.
 func (w writer) insert(n int) error {
 	p, c := w.source.plan, w.changes
 	f := &w.source.nodes[n]
@@ -88,7 +88,7 @@ func (w writer) insert(n int) error {
 			if err := w.insert(child); err != nil {
 				return err
 			}
-		case m.kind == 'n': // A null parent becomes an object.
+		case m.kind == 'n': // Null becomes an object.
 			c.replace(child, w.arena.keep(w.build(w.arena.room(), child)))
 		default:
 			return at(p.nodes[child].path,
@@ -98,7 +98,7 @@ func (w writer) insert(n int) error {
 	return nil
 }
 
-// build appends the value that is put at an absent node.
+// build appends the new value of a node that the source does not have.
 func (w writer) build(dst []byte, n int) []byte {
 	p, puts := w.source.plan, w.changes.puts
 	if !isBelow(puts[n]) {
@@ -119,14 +119,14 @@ func (w writer) build(dst []byte, n int) []byte {
 	return append(dst, '}')
 }
 
-// arena allocates memory for many small texts. Referenced texts stay valid: an answer refers to them while the
-// converter already serves another request.
+// arena allocates memory for many small texts. The memory of a text is never reused, because the answer still refers to
+// it while the converter processes the next request.
 type arena struct {
-	free []byte // Its length is 0; its capacity is free.
+	free []byte // The length is 0; the capacity is unused.
 	next int
 }
 
-// room returns free memory of length 0 to append to. It returns the same memory until keep is called.
+// room returns unused memory of length 0 for a text. It returns the same memory again until keep is called.
 func (a *arena) room() []byte {
 	const least, first, most = 256, 1 << 10, 64 << 10
 	if cap(a.free) < least {
@@ -136,8 +136,8 @@ func (a *arena) room() []byte {
 	return a.free
 }
 
-// keep keeps a text that was appended to the memory of room, and returns it. A text that outgrew that memory already
-// has its own memory.
+// keep marks the memory of a text as used, and returns the text. The caller has appended the text to the result of
+// room. If the text did not fit, append has allocated other memory for it.
 func (a *arena) keep(text []byte) []byte {
 	if n := len(text); n > 0 && n <= cap(a.free) && &text[0] == &a.free[:1][0] {
 		a.free = a.free[n:n]

@@ -26,20 +26,20 @@ import (
 	"refract.dev/internal/rescue"
 )
 
-// Bounds of a comparison. Reviews beyond a bound are skipped and counted.
+// Limits of comparisons. Reviews beyond a limit are skipped and counted.
 const (
-	// mostCompared is the maximum size of a review, and of an answer, that is compared.
+	// mostCompared is the maximum size in bytes of a review, and of its answer.
 	mostCompared = 1 << 20
-	// mostWaiting is the maximum number of waiting reviews. mostHeld is the maximum size in bytes of the waiting
-	// reviews and those that are being received, with their answers.
+	// mostWaiting is the maximum number of reviews in the queue. mostHeld is the maximum size in bytes of these reviews
+	// and their answers, together with the reviews that are being received.
 	mostWaiting = 64
 	mostHeld    = 16 << 20
-	// flushed is the interval between two additions of counts to statuses.
+	// flushed is the interval at which the counts are added to the statuses of shadows.
 	flushed = 5 * time.Second
 )
 
-// comparison is a shadow that is compared with the serving policy. It belongs to one served definition: with another
-// one, a new comparison starts.
+// comparison is the comparison of a shadow with the serving policy, for one content of status.served. When that content
+// changes, a new comparison starts.
 type comparison struct {
 	policy     types.NamespacedName
 	uid        types.UID
@@ -51,8 +51,8 @@ type comparison struct {
 	last                string
 }
 
-// comparisonsOf returns the comparisons of an entry. It reuses previous comparisons with the same policy and
-// definition.
+// comparisonsOf returns the comparisons of an entry. It continues an existing comparison of the same generation of a
+// shadow, unless the served definition has changed.
 func (t *registry) comparisonsOf(policies []*refractv1alpha1.ConversionPolicy, now, before *entry) []*comparison {
 	var out []*comparison
 	for _, p := range policies {
@@ -70,22 +70,22 @@ func (t *registry) comparisonsOf(policies []*refractv1alpha1.ConversionPolicy, n
 		if err != nil {
 			continue
 		}
-		if program, _, err := compile(&p.Spec, definition); err == nil { // The reconciler reports an error in the status of the shadow.
+		if program, _, err := compile(&p.Spec, definition); err == nil { // If the spec does not compile, the reconciler reports it in the status of the shadow.
 			out = append(out, &comparison{policy: client.ObjectKeyFromObject(p), uid: p.UID, generation: p.Generation, program: program})
 		}
 	}
 	return out
 }
 
-// comparer lets shadows convert reviews after the serving policy has answered them.
+// comparer converts reviews again with shadows, after the serving policy has answered them.
 type comparer struct {
 	log   logr.Logger
 	logs  flowcontrol.RateLimiter
 	queue chan job
-	held  atomic.Int64 // Size of waiting jobs, and reservations for incoming ones.
+	held  atomic.Int64 // Size of the jobs in the queue, and reserved memory for reviews that are being received.
 
 	mu    sync.Mutex
-	dirty map[*comparison]bool // Comparisons with counts that are not in a status yet.
+	dirty map[*comparison]bool // Comparisons whose counts are not in a status yet.
 }
 
 // job is a review with its answer.
@@ -101,8 +101,8 @@ func newComparer(log logr.Logger) *comparer {
 	}
 }
 
-// serve answers a review, and enqueues a copy of review and answer for a comparison if there is room. The comparison
-// cannot delay or change the answer.
+// serve answers a review. It puts a copy of the review and its answer into the queue for the comparisons, if there is
+// memory. Comparisons neither delay nor change the answer.
 func (c *comparer) serve(e *entry, crd string, w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength > mostCompared || !c.room() {
 		compared.WithLabelValues(crd, comparisonSkipped).Inc()
@@ -129,7 +129,7 @@ func (c *comparer) serve(e *entry, crd string, w http.ResponseWriter, r *http.Re
 	}
 }
 
-// room reserves the maximum size of a review and its answer.
+// room reserves memory for a review of the maximum size and its answer. It returns false if there is not enough.
 func (c *comparer) room() bool {
 	if len(c.queue) == cap(c.queue) {
 		return false
@@ -143,7 +143,7 @@ func (c *comparer) room() bool {
 
 func (j *job) size() int64 { return int64(cap(j.review) + cap(j.answer)) }
 
-// tee collects a copy up to a bound.
+// tee collects a copy of a stream up to a maximum size.
 type tee struct {
 	copied []byte
 	over   bool
@@ -157,7 +157,7 @@ func (t *tee) add(p []byte) {
 	t.copied = append(t.copied, p...)
 }
 
-// teeing is a request body that is copied while it is read.
+// teeing is the body of a request. It copies the bytes that are read.
 type teeing struct {
 	io.ReadCloser
 
@@ -171,7 +171,7 @@ func (t *teeing) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// answering is a response writer that copies the answer.
+// answering is a response writer that also copies the answer.
 type answering struct {
 	http.ResponseWriter
 
@@ -185,18 +185,18 @@ func (a *answering) WriteHeader(code int) {
 	a.ResponseWriter.WriteHeader(code)
 }
 
-// Write sends the bytes and copies them.
+// Write sends the bytes, and copies them.
 func (a *answering) Write(p []byte) (int, error) {
 	n, err := a.ResponseWriter.Write(p)
 	a.to.add(p[:n])
 	return n, err
 }
 
-// Unwrap gives http.ResponseController access to the writer, for deadlines.
+// Unwrap is for http.ResponseController, which sets deadlines.
 func (a *answering) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// runnable returns the function that compares reviews and adds the results to the statuses of shadows until ctx ends.
-// It compares in one goroutine, to use at most one processor. Every replica runs it.
+// runnable returns a function that compares the reviews in the queue, and adds the results to the statuses of shadows,
+// until ctx ends. It uses one goroutine, so that comparisons take at most one processor. Every replica runs it.
 func (c *comparer) runnable(to client.Client) everywhere {
 	return func(ctx context.Context) error {
 		tick := time.NewTicker(flushed)
@@ -218,7 +218,7 @@ func (c *comparer) runnable(to client.Client) everywhere {
 	}
 }
 
-// compare lets every shadow of an entry convert a review.
+// compare converts a review with each shadow of the entry, and counts the results.
 func (c *comparer) compare(j *job) {
 	ours, err := objectsIn(j.answer)
 	if err != nil {
@@ -240,7 +240,7 @@ func (c *comparer) compare(j *job) {
 	}
 }
 
-// note adds to the counts of a comparison.
+// note adds the result for one review to the counts of a comparison.
 func (c *comparer) note(s *comparison, objects, different int64, last string) {
 	s.mu.Lock()
 	s.compared += objects
@@ -254,7 +254,7 @@ func (c *comparer) note(s *comparison, objects, different int64, last string) {
 	c.dirty[s] = true
 }
 
-// converted has the contents of an answer.
+// converted is the content of an answer.
 type converted struct {
 	objects []map[string]any
 	failed  bool
@@ -275,8 +275,8 @@ func objectsIn(answer []byte) (*converted, error) {
 	return &converted{objects: review.Response.ConvertedObjects, failed: review.Response.Result.Status != metav1.StatusSuccess}, nil
 }
 
-// compare converts a review by the shadow. It returns the number of converted objects, the number of different ones,
-// and a description of the last difference.
+// compare converts a review with the shadow. It returns the number of objects, the number of objects with a different
+// result, and a description of the last difference.
 func (s *comparison) compare(j *job, ours *converted) (objects, different int64, last string, err error) {
 	defer rescue.To(&err, ctrl.Log.WithName("conversion"), "comparing a shadow")
 	answer, err := s.program.engine.ReviewWith(j.review, convert.Limits{})
@@ -312,8 +312,8 @@ func (s *comparison) compare(j *job, ours *converted) (objects, different int64,
 	return objects, different, last, nil
 }
 
-// differs returns the first place where two objects differ in meaning. It does not return the values, because a user
-// with the right to read policies need not have the right to read the objects.
+// differs returns the first place where the meanings of two objects differ. It does not return the values: the result
+// goes into the status of a policy, and its readers need not have the right to read the objects.
 func (j *job) differs(ours, theirs map[string]any, from, to string) (string, bool, error) {
 	p := j.entry.program.policy
 	for _, o := range []*map[string]any{&ours, &theirs} {
@@ -330,7 +330,7 @@ func (j *job) differs(ours, theirs map[string]any, from, to string) (string, boo
 	return place, is, nil
 }
 
-// uncomplemented returns an object without the annotation of kept values. Its contents are specific to one policy.
+// uncomplemented returns an object without the annotation of kept values, because each policy has its own values there.
 func uncomplemented(object map[string]any) map[string]any {
 	meta, _ := object["metadata"].(map[string]any)
 	annotations, ok := meta["annotations"].(map[string]any)
@@ -423,7 +423,7 @@ func nameOf(object map[string]any) string {
 	return namespace + "/" + name
 }
 
-// flush adds the counts to the statuses of shadows. After an error it keeps them for the next attempt.
+// flush adds the counts to the statuses of shadows. After an error, the counts wait for the next call.
 func (c *comparer) flush(ctx context.Context, to client.Client) {
 	c.mu.Lock()
 	dirty := c.dirty
@@ -443,7 +443,7 @@ func (c *comparer) flush(ctx context.Context, to client.Client) {
 	}
 }
 
-// flush adds the counts to the status of the shadow. It returns gone if the policy was deleted or its spec has changed.
+// flush adds the counts to the status of the shadow. gone is true if the policy was deleted or its spec has changed.
 func (s *comparison) flush(ctx context.Context, to client.Client) (gone bool, err error) {
 	p := &refractv1alpha1.ConversionPolicy{}
 	if err := to.Get(ctx, s.policy, p); err != nil {

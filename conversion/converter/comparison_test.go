@@ -22,8 +22,8 @@ import (
 	"refract.dev/fleet/hub"
 )
 
-// review has two objects. The shadow converts the first one differently from the serving policy, and the second one
-// equally.
+// review has two objects. The shadow converts the first object to another result than the serving policy, and the
+// second object to the same result.
 const review = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{"uid":"7","desiredAPIVersion":"example.com/v2","objects":[
 {"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a","namespace":"n","uid":"1"},"spec":{"size":5,"description":"five"}},
 {"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"b","namespace":"n","uid":"2"},"spec":{"description":"none"}}]}}`
@@ -59,7 +59,7 @@ func shadowing(t *testing.T) (*registry, *refractv1alpha1.ConversionPolicy) {
 	return tab, shadow
 }
 
-// TestComparison checks that the results of a comparison are added to the counts in the status.
+// TestComparison checks that the counts in the status include the results of a comparison.
 func TestComparison(t *testing.T) {
 	tab, shadow := shadowing(t)
 	alone := newRegistry(logr.Discard())
@@ -97,8 +97,8 @@ func TestComparison(t *testing.T) {
 	}
 }
 
-// TestComparisonIsKept checks that a comparison and its counts survive a change of another policy's status, and that
-// another generation starts a new comparison.
+// TestComparisonIsKept checks that a comparison and its counts survive a change of the status of another policy.
+// Another generation of the shadow starts a new comparison.
 func TestComparisonIsKept(t *testing.T) {
 	tab, shadow := shadowing(t)
 	before := tab.entries["widgets.example.com"].comparisons[0]
@@ -119,7 +119,7 @@ func TestComparisonIsKept(t *testing.T) {
 	}
 }
 
-// TestBusyComparison checks that a full queue does not change the answers: further reviews are skipped, and take no
+// TestBusyComparison checks that a full queue does not change the answers. Further reviews are skipped and take no
 // memory.
 func TestBusyComparison(t *testing.T) {
 	tab, _ := shadowing(t)
@@ -146,7 +146,7 @@ func TestBusyComparison(t *testing.T) {
 	}
 }
 
-// TestUnreadableReview checks that a review that the comparison cannot read counts as one failed object.
+// TestUnreadableReview checks that the metrics count one failed object for a review that the comparison cannot read.
 func TestUnreadableReview(t *testing.T) {
 	tab, _ := shadowing(t)
 	failed := compared.WithLabelValues("widgets.example.com", comparisonFailed)
@@ -159,7 +159,7 @@ func TestUnreadableReview(t *testing.T) {
 	}
 }
 
-// TestRefusedReview checks that a body other than a review is not compared, and that its reservation is released.
+// TestRefusedReview checks that a body that is no review is not compared, and that its reserved memory is released.
 func TestRefusedReview(t *testing.T) {
 	tab, _ := shadowing(t)
 	if got := post(t, tab, "widgets.example.com", "{}"); got.Code != http.StatusBadRequest {
@@ -170,7 +170,7 @@ func TestRefusedReview(t *testing.T) {
 	}
 }
 
-// TestComparerEnds checks that the counts are in the status when the program has ended.
+// TestComparerEnds checks that the counts are written into the status when the program ends.
 func TestComparerEnds(t *testing.T) {
 	tab, shadow := shadowing(t)
 	scheme, err := hub.Scheme()
@@ -230,8 +230,8 @@ func TestDifference(t *testing.T) {
 	}
 }
 
-// TestComparing answers and compares reviews concurrently while policies change, and checks that every object is
-// counted once.
+// TestComparing answers and compares reviews in several goroutines while policies change. Every object must be counted
+// once.
 func TestComparing(t *testing.T) {
 	tab, shadow := shadowing(t)
 	scheme, err := hub.Scheme()

@@ -18,12 +18,13 @@ import (
 	"refract.dev/internal/rescue"
 )
 
-// complete returns the spec to serve while the spec of a policy is not good and the definition has changed: the last
-// good spec, with entries that keep the new fields of a single version in the annotation. So nothing is lost until the
-// policy covers these fields. It returns nil if that spec is already served, or is not good itself. The judgement is
-// always bad, or waiting if other policies are being verified.
+// complete returns the spec for status.served if the definition has changed and the present spec of the policy does not
+// compile or is not verified. It is the last verified spec with additional entries: they keep new fields of single
+// versions in the annotation. So no value gets lost until the policy covers these fields. The result is nil if
+// status.served already has that spec, or if that spec is not verified either. The judgement is bad, or waiting if
+// other policies are being verified.
 //
-// The spec to serve goes into the status, so that all replicas convert by it, also after a restart.
+// The spec is stored in the status so that all replicas convert with it, also after a restart.
 func (k *reconciler) complete(ctx context.Context, p *refractv1alpha1.ConversionPolicy, now map[string]any) (*refractv1alpha1.ServedConversion, judgement) {
 	last := lastGood(p, now)
 	if last == nil {
@@ -31,7 +32,7 @@ func (k *reconciler) complete(ctx context.Context, p *refractv1alpha1.Conversion
 	}
 	c := k.compiler.complete(last, now)
 	if c.err != nil || len(c.kept) == 0 && last.Generation == p.Generation {
-		return nil, bad // This is the spec of the policy, which was judged before.
+		return nil, bad // The completed spec is the spec of the policy, which judge has already rejected.
 	}
 	last.Spec = *c.spec
 	v := k.verifier.verify(ctx, last, c)
@@ -43,14 +44,14 @@ func (k *reconciler) complete(ctx context.Context, p *refractv1alpha1.Conversion
 	}
 	packed, err := pack(now)
 	if err != nil {
-		return nil, bad // The definition is too large to be served.
+		return nil, bad // The definition is too large for a status.
 	}
 	return &refractv1alpha1.ServedConversion{Generation: last.Generation, Spec: *c.spec.DeepCopy(), Kept: c.kept, Definition: packed}, bad
 }
 
-// lastGood returns a policy with the last good spec of p. It returns nil if no spec was good yet, or if that spec is
-// served for the current definition already. The returned policy has its own UID, so that the compiler and the verifier
-// remember its results beside those of p.
+// lastGood returns a policy with the last verified spec of p. It returns nil if no spec was verified yet, or if
+// status.served already has that spec for the current definition. The returned policy has a UID of its own, so that the
+// compiler and the verifier remember its results in addition to those of p.
 func lastGood(p *refractv1alpha1.ConversionPolicy, now map[string]any) *refractv1alpha1.ConversionPolicy {
 	served := p.Status.Served
 	if served == nil {
@@ -58,7 +59,7 @@ func lastGood(p *refractv1alpha1.ConversionPolicy, now map[string]any) *refractv
 	}
 	spec := policy.Without(&served.Spec, served.Kept)
 	same := samePacked(served.Definition, now)
-	if served.Generation == p.Generation { // An edited status is no proof that a spec was good.
+	if served.Generation == p.Generation { // A user may have edited the spec in the status.
 		same = same && len(served.Kept) > 0 && equality.Semantic.DeepEqual(*spec, p.Spec)
 		spec = p.Spec.DeepCopy()
 	}
@@ -70,8 +71,8 @@ func lastGood(p *refractv1alpha1.ConversionPolicy, now map[string]any) *refractv
 	return out
 }
 
-// completed returns a spec that fits a definition, and the fields that it keeps in addition to the given spec. A panic
-// is returned as an error.
+// completed adds entries to a spec, so that the spec fits a definition. kept are the fields that these entries keep. It
+// returns a panic as an error.
 func completed(spec *refractv1alpha1.ConversionPolicySpec, crd map[string]any) (
 	out *refractv1alpha1.ConversionPolicySpec, kept []refractv1alpha1.KeptField, err error,
 ) {
@@ -87,9 +88,8 @@ func completed(spec *refractv1alpha1.ConversionPolicySpec, crd map[string]any) (
 	return out, kept, nil
 }
 
-// stranded returns warnings about values that are in the annotation of stored objects and do not come back under the
-// new policy. Only an entry with added or removed restores such values. A move does not, and neither does a field
-// without an entry.
+// stranded returns warnings about kept values in the annotations of stored objects that the new policy does not
+// restore. Only an entry with added or removed restores such a value; a move does not.
 func stranded(was, now *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured) []string {
 	if was == nil || was.Status.Served == nil {
 		return nil
@@ -112,7 +112,7 @@ func stranded(was, now *refractv1alpha1.ConversionPolicy, crd *unstructured.Unst
 	return warnings
 }
 
-// oneSided reports whether a spec also has an entry with added or removed for the place of a kept field.
+// oneSided reports whether a spec has an entry with added or removed for the place of a kept field.
 func oneSided(spec *refractv1alpha1.ConversionPolicySpec, kept refractv1alpha1.KeptField) bool {
 	return slices.ContainsFunc(spec.Spokes, func(s refractv1alpha1.ConversionSpoke) bool {
 		return s.Version == kept.Version && slices.ContainsFunc(s.Fields, func(f refractv1alpha1.FieldConversion) bool {
@@ -122,14 +122,13 @@ func oneSided(spec *refractv1alpha1.ConversionPolicySpec, kept refractv1alpha1.K
 }
 
 const (
-	// mostKept is the maximum number of places in a message, mostKeptText the maximum size of their names in bytes. The
-	// message continues with the error of the policy, which must fit in as well.
+	// mostKept is the maximum number of places in a message, and mostKeptText the maximum size of their names in bytes.
+	// The error of the policy follows in the same message and needs space.
 	mostKept     = 5
 	mostKeptText = 300
 )
 
-// keptAway returns a sentence about the places that are kept in the annotation, with a space before it; "" without such
-// places.
+// keptAway returns a sentence about the places that are kept in the annotation, after a space; "" without such places.
 func keptAway(kept []refractv1alpha1.KeptField) string {
 	if len(kept) == 0 {
 		return ""

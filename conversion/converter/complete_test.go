@@ -14,7 +14,8 @@ import (
 	"refract.dev/conversion/verify"
 )
 
-// withField adds a field to spec in one version of the definition, and sets the required fields if there are any.
+// withField adds a field to spec in one version of the definition, and sets the required fields to required, if it is
+// not empty.
 func withField(t *testing.T, crd *unstructured.Unstructured, version int, name string, required ...any) {
 	t.Helper()
 	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
@@ -36,7 +37,7 @@ func withField(t *testing.T, crd *unstructured.Unstructured, version int, name s
 	}
 }
 
-// changed changes the definition, and reconciles.
+// changed changes the definition, and calls Reconcile.
 func (k *reconciler) changed(t *testing.T, change func(crd *unstructured.Unstructured)) *refractv1alpha1.ConversionPolicy {
 	t.Helper()
 	_, crd := k.now(t)
@@ -49,7 +50,7 @@ func (k *reconciler) changed(t *testing.T, change func(crd *unstructured.Unstruc
 	return p
 }
 
-// said edits the spec of the policy, and reconciles.
+// said changes the spec of the policy, and calls Reconcile.
 func (k *reconciler) said(t *testing.T, change func(spec *refractv1alpha1.ConversionPolicySpec)) *refractv1alpha1.ConversionPolicy {
 	t.Helper()
 	p, _ := k.now(t)
@@ -63,7 +64,7 @@ func (k *reconciler) said(t *testing.T, change func(spec *refractv1alpha1.Conver
 	return p
 }
 
-// convertsTo checks the result for an object of v1 with the new field, and that the object comes back unchanged.
+// convertsTo checks the result for an object of v1 that has the new field. The object must come back unchanged.
 func convertsTo(t *testing.T, tab *registry, want string) {
 	t.Helper()
 	e, _ := tab.look("widgets.example.com")
@@ -84,8 +85,8 @@ func convertsTo(t *testing.T, tab *registry, want string) {
 	}
 }
 
-// TestNewField adds a field that the policy does not name to one version. The value is kept, in this replica, in others
-// and after a restart, until the policy names the field.
+// TestNewField adds a field to one version of the definition. The policy does not name the field. Until it does, this
+// replica, other replicas and a restarted replica must keep the value.
 func TestNewField(t *testing.T) {
 	k := keeping(t, read(t, widgets), policyFrom(t, mapped, "widgets", 1))
 	k.keep(t)
@@ -142,8 +143,8 @@ func without[T client.Object](object T) T {
 	return out
 }
 
-// TestNewFieldInBoth adds the kept field to the other version, too, while the policy's own spec is not good. With the
-// last good spec the field passes without an entry.
+// TestNewFieldInBoth adds the kept field to the other version as well, while the present spec of the policy does not
+// compile. The last verified spec then needs no entry for the field.
 func TestNewFieldInBoth(t *testing.T) {
 	k := keeping(t, read(t, widgets), policyFrom(t, mapped, "widgets", 1))
 	k.keep(t)
@@ -159,7 +160,7 @@ func TestNewFieldInBoth(t *testing.T) {
 	convertsTo(t, k.registry, `{"only":"x","capacity":5}`)
 }
 
-// TestNewFieldAsNow checks that the served spec stays in use if the new field cannot be kept.
+// TestNewFieldAsNow checks that status.served stays unchanged if the new field cannot be kept.
 func TestNewFieldAsNow(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -193,7 +194,8 @@ func TestNewFieldAsNow(t *testing.T) {
 	}
 }
 
-// TestNewFieldLawBroken checks that the completed spec stays in use if a new spec names the new field but breaks a law.
+// TestNewFieldLawBroken checks that the completed spec stays in use if the new spec names the new field but violates a
+// law.
 func TestNewFieldLawBroken(t *testing.T) {
 	k := keeping(t, read(t, widgets), policyFrom(t, mapped, "widgets", 1))
 	k.keep(t)
@@ -212,8 +214,8 @@ func TestNewFieldLawBroken(t *testing.T) {
 	convertsTo(t, k.registry, `{"capacity":5}`)
 }
 
-// TestCompletedWithNothing checks that complete does not serve a spec that needs no additional entries for the changed
-// definition, but broke a law.
+// TestCompletedWithNothing has a changed definition that needs no additional entries, and a spec that violates a law.
+// The method complete must not return that spec.
 func TestCompletedWithNothing(t *testing.T) {
 	k := keeping(t, read(t, widgets), policyFrom(t, mapped, "widgets", 1))
 	k.keep(t)
@@ -234,7 +236,8 @@ func TestCompletedWithNothing(t *testing.T) {
 	}
 }
 
-// TestNewFieldWaits checks that a completed spec waits for other verifications, and is served only after its own.
+// TestNewFieldWaits checks that a completed spec waits while other policies are being verified, and is used only after
+// its own verification.
 func TestNewFieldWaits(t *testing.T) {
 	k := keeping(t, read(t, widgets), policyFrom(t, mapped, "widgets", 1))
 	k.keep(t)

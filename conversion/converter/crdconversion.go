@@ -23,7 +23,7 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// FieldManager is the field manager for spec.conversion of definitions.
+// FieldManager is the field manager of Refract's writes to spec.conversion of definitions.
 const FieldManager = "refract-conversion"
 
 // reviewVersions are the supported versions of ConversionReview.
@@ -46,23 +46,23 @@ func conversionOf(crd *unstructured.Unstructured) *apiextensionsv1.CustomResourc
 	return c
 }
 
-// crdConversion is the result of a comparison of spec.conversion with the wanted value.
+// crdConversion is the result of a comparison of spec.conversion of a definition with the wanted value.
 type crdConversion struct {
-	// current is whether spec.conversion has the wanted value.
+	// current is true if spec.conversion has the wanted value.
 	current bool
-	// ours is whether the webhook is Refract, with any CA bundle.
+	// ours is true if spec.conversion names a webhook of Refract, with any CA bundle.
 	ours bool
-	// elsewhere is the address of the webhook if Refract wrote it and it is not the address of this process: either an
-	// earlier address, or that of another installation of Refract.
+	// elsewhere is the address in spec.conversion if Refract wrote it and this process has another address. It is
+	// either an earlier address of this process, or that of another installation of Refract.
 	elsewhere string
-	// theirs is the address of the webhook of another program; empty without such a webhook.
+	// theirs is the address in spec.conversion if it names a webhook of another program; otherwise empty.
 	theirs string
-	// replace is whether the present address must be removed first. Server-side apply leaves the fields of other
-	// managers in place, and a definition has either a URL or a Service.
+	// replace is true if the present address must be removed first. A definition cannot have both a URL and a Service,
+	// and server-side apply does not remove fields of other managers.
 	replace bool
 }
 
-// crdConversionOf compares spec.conversion of a definition with the address of this program.
+// crdConversionOf compares spec.conversion of a definition with the address of this process.
 func crdConversionOf(crd *unstructured.Unstructured, want *admissionregistrationv1.WebhookClientConfig) crdConversion {
 	is := conversionOf(crd)
 	if is.Strategy != apiextensionsv1.WebhookConverter || is.Webhook == nil || is.Webhook.ClientConfig == nil {
@@ -105,8 +105,8 @@ func endpointOf(c *apiextensionsv1.WebhookClientConfig) string {
 	}
 }
 
-// applied reports whether Refract wrote the present address of the webhook, even if it had another address at that
-// time. If another manager changes the address, that manager owns the field.
+// applied reports whether Refract wrote the present address of the webhook. Another manager that changes the address
+// takes over the field.
 func applied(crd *unstructured.Unstructured) bool {
 	for _, m := range crd.GetManagedFields() {
 		if m.Manager != FieldManager || m.Operation != metav1.ManagedFieldsOperationApply || m.FieldsV1 == nil {
@@ -123,8 +123,8 @@ func applied(crd *unstructured.Unstructured) bool {
 	return false
 }
 
-// changedBy returns the field manager, other than Refract's, of the last write of spec.conversion; a placeholder if no
-// manager is known.
+// changedBy returns the field manager of the last write of spec.conversion, other than Refract's. If no manager is
+// known, it returns "somebody".
 func changedBy(crd *unstructured.Unstructured) string {
 	name, at := "somebody", time.Time{}
 	for _, m := range crd.GetManagedFields() {
@@ -143,7 +143,8 @@ func changedBy(crd *unstructured.Unstructured) string {
 	return name
 }
 
-// wire points spec.conversion of a definition at this program, by server-side apply of this field alone.
+// wire sets spec.conversion of a definition to the address of this process. It uses server-side apply, and writes no
+// other field.
 func wire(ctx context.Context, c client.Client, crd *unstructured.Unstructured, want *admissionregistrationv1.WebhookClientConfig, w crdConversion) error {
 	config, err := clientConfig(want)
 	if err != nil {
@@ -163,7 +164,7 @@ func wire(ctx context.Context, c client.Client, crd *unstructured.Unstructured, 
 	}}}}
 	u.SetGroupVersionKind(definitionKind)
 	u.SetName(crd.GetName())
-	u.SetUID(crd.GetUID()) // A deleted definition is not created again.
+	u.SetUID(crd.GetUID()) // With a UID, the apply cannot create a deleted definition again.
 	u.SetResourceVersion(crd.GetResourceVersion())
 	err = c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(FieldManager), client.ForceOwnership)
 	if err != nil {
@@ -191,8 +192,8 @@ func clientConfig(want *admissionregistrationv1.WebhookClientConfig) (map[string
 	return config, nil
 }
 
-// replace replaces a URL by a Service or the reverse, although another manager owns the field. It does so in one patch,
-// because the definition must have an address at any time.
+// replace replaces a URL by a Service or a Service by a URL, even if another manager owns the field. It uses one patch,
+// because the definition must have an address at all times.
 func replace(ctx context.Context, c client.Client, crd *unstructured.Unstructured, config map[string]any) (*unstructured.Unstructured, error) {
 	patch := map[string]any{"url": nil, "service": nil, "caBundle": nil}
 	maps.Copy(patch, config)
@@ -206,7 +207,7 @@ func replace(ctx context.Context, c client.Client, crd *unstructured.Unstructure
 	return out, nil
 }
 
-// unwire sets spec.conversion to the strategy None, whichever manager owns the field.
+// unwire sets spec.conversion to the strategy None, even if another manager owns the field.
 func unwire(ctx context.Context, c client.Client, crd *unstructured.Unstructured) error {
 	_, err := patchConversion(ctx, c, crd, map[string]any{"strategy": string(apiextensionsv1.NoneConverter), "webhook": nil})
 	if err != nil {
@@ -216,7 +217,8 @@ func unwire(ctx context.Context, c client.Client, crd *unstructured.Unstructured
 	return nil
 }
 
-// patchConversion merges a patch into spec.conversion, if the definition has not changed since the caller read it.
+// patchConversion merges a patch into spec.conversion. It returns a conflict error if the definition has changed since
+// the caller read it.
 func patchConversion(ctx context.Context, c client.Client, crd *unstructured.Unstructured, conversion map[string]any) (*unstructured.Unstructured, error) {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": crd.GetUID(), "resourceVersion": crd.GetResourceVersion()},
@@ -229,7 +231,8 @@ func patchConversion(ctx context.Context, c client.Client, crd *unstructured.Uns
 	return out, c.Patch(ctx, out, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(FieldManager))
 }
 
-// versionsInUse returns the versions that are served or that objects may be stored in, in the order of the definition.
+// versionsInUse returns the versions that the API server serves or that stored objects may have, in the order of the
+// definition.
 func versionsInUse(crd *unstructured.Unstructured) []string {
 	stored, _ := storedVersions(crd)
 	list, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
@@ -244,10 +247,10 @@ func versionsInUse(crd *unstructured.Unstructured) []string {
 	return names
 }
 
-// neededBy returns why the chosen or serving policy of a definition cannot be deleted, as a message to the user; empty
-// if it can. A nil crd means that the definition does not exist. If spec.conversion currently names no webhook, a
-// policy with status.served is needed nevertheless, because the reconciler is about to correct the field. A policy
-// without status.served is needed if spec.conversion names Refract: a backup restores policies without their statuses.
+// neededBy returns the reason, as a message to the user, why the chosen or serving policy of a definition cannot be
+// deleted; empty if it can. crd is nil if the definition does not exist. A policy with status.served is also needed if
+// spec.conversion names no webhook, because the reconciler is about to correct the field. A policy without
+// status.served is needed if spec.conversion names Refract, because a backup restores policies without their statuses.
 func neededBy(p *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured, want *admissionregistrationv1.WebhookClientConfig) string {
 	if crd == nil {
 		return ""
@@ -274,9 +277,9 @@ func neededBy(p *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructure
 		p.Name, crd.GetName(), strings.Join(versions, ", "), lost, crd.GetName(), otherwise)
 }
 
-// changing returns the first entry of a policy that changes the form or place of a value of these versions; "" if no
-// entry does so. It reads the served spec, or the spec if none is served. Versions with equal schemas may still give
-// equal values different meanings, such as "on: true" and "off: true".
+// changing returns the first entry of a policy that changes the form or the place of a value of these versions; "" if
+// there is none. It reads the spec in status.served or, without one, the spec of the policy. Versions with equal
+// schemas may still give different meanings to equal values, such as "on: true" and "off: true".
 func changing(p *refractv1alpha1.ConversionPolicy, versions []string) string {
 	spec := &p.Spec
 	if p.Status.Served != nil {
@@ -295,8 +298,8 @@ func changing(p *refractv1alpha1.ConversionPolicy, versions []string) string {
 	return ""
 }
 
-// sameSchemas reports whether these versions have equal schemas, so that objects of one are valid in the others without
-// conversion.
+// sameSchemas reports whether these versions have equal schemas. Objects of one version are then valid in the others
+// without conversion.
 func sameSchemas(crd *unstructured.Unstructured, names []string) bool {
 	versions, _, _ := unstructured.NestedSlice(reduced(crd), "spec", "versions")
 	var first any

@@ -13,7 +13,7 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// asking returns the definition with the given spec.conversion.
+// asking returns the definition with this spec.conversion.
 func asking(t *testing.T, conversion string) *unstructured.Unstructured {
 	t.Helper()
 	crd := read(t, widgets)
@@ -158,8 +158,8 @@ func TestNeededBy(t *testing.T) {
 	}
 }
 
-// TestNeededByEqualSchemas checks that a definition needs its policy if the versions have equal schemas, but the policy
-// changes a value.
+// TestNeededByEqualSchemas checks that a definition needs its policy if the policy changes a value, even if the
+// versions have equal schemas.
 func TestNeededByEqualSchemas(t *testing.T) {
 	const url = "https://here/convert/widgets.example.com"
 	cases := map[string]struct {

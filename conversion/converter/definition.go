@@ -25,25 +25,26 @@ import (
 )
 
 const (
-	// mostDefinition is the maximum size of a definition in a status, in bytes. An API server accepts at most 3 MiB,
-	// and the definition in the status has no descriptions.
+	// mostDefinition is the maximum size in bytes of a definition in a status. An API server accepts definitions of up
+	// to 3 MiB, and the one in the status has no descriptions.
 	mostDefinition = 4 << 20
-	// mostDefined is the maximum number of values in a definition: a small gzip can contain very many.
+	// mostDefined is the maximum number of values in a definition. A small gzip text can contain very many values.
 	mostDefined = 150_000
 )
 
-// program is a spec that was compiled against a definition. It converts objects.
+// program is a spec that was compiled against a definition. It can convert objects.
 type program struct {
 	policy     *policy.Policy
 	engine     *convert.Engine
 	definition *structural.Definition
 }
 
-// errFindings is returned for a spec that does not fit a definition.
+// errFindings is the error for a spec that does not fit a definition.
 var errFindings = errors.New("the policy does not fit the definition")
 
-// compile returns the program of a spec. Findings may be warnings; with an error that wraps errFindings, at least one
-// is an error. A panic is returned as an error, because one policy must not stop the conversion of all others.
+// compile returns the program of a spec. The findings may be warnings. If the error wraps errFindings, at least one
+// finding is an error. compile returns a panic as an error, because one policy must not stop the conversion of all
+// other definitions.
 func compile(spec *refractv1alpha1.ConversionPolicySpec, crd map[string]any) (of *program, findings []structural.Finding, err error) {
 	defer rescue.To(&err, ctrl.Log.WithName("conversion"), "compiling a conversion policy")
 	definition, err := structural.New(crd)
@@ -62,8 +63,8 @@ func compile(spec *refractv1alpha1.ConversionPolicySpec, crd map[string]any) (of
 }
 
 // compiler compiles policies against the current definitions. It remembers the last result for each policy, because
-// every change of a status leads to another compilation. It does not keep the programs: schemas are large, and the
-// registry already has the program in use.
+// every change of a status causes another compilation. It does not remember the programs: schemas are large, and the
+// registry already has the programs in use.
 type compiler struct {
 	mu    sync.Mutex
 	known map[types.UID]compilation
@@ -73,10 +74,10 @@ type compiler struct {
 type compilation struct {
 	about      string
 	definition map[string]any
-	program    *program // Nil with err, and for a remembered result.
+	program    *program // Nil after an error, and in a remembered result.
 	findings   []structural.Finding
 	err        error
-	// spec is the compiled spec, if it has more entries than the policy. kept has the places of these entries.
+	// spec is the compiled spec if it has additional entries. kept are the places of these entries.
 	spec *refractv1alpha1.ConversionPolicySpec
 	kept []refractv1alpha1.KeptField
 }
@@ -93,8 +94,8 @@ func (c *compiler) compile(p *refractv1alpha1.ConversionPolicy, definition map[s
 	})
 }
 
-// complete compiles a policy with additional entries for the places that only one version has and no entry names. It
-// does not keep the program either.
+// complete compiles a policy with additional entries: one for each place that only one version has and that no entry
+// names. It does not remember the program either.
 func (c *compiler) complete(p *refractv1alpha1.ConversionPolicy, definition map[string]any) compilation {
 	return c.remembered(p, definition, func() compilation {
 		spec, kept, err := completed(&p.Spec, definition)
@@ -106,7 +107,7 @@ func (c *compiler) complete(p *refractv1alpha1.ConversionPolicy, definition map[
 	})
 }
 
-// remembered returns the result of build, and calls it at most once for the same spec and definition of a policy.
+// remembered returns the remembered result for the spec and the definition of a policy. Without one, it calls build.
 func (c *compiler) remembered(p *refractv1alpha1.ConversionPolicy, definition map[string]any, build func() compilation) compilation {
 	about, err := fingerprint(p, definition)
 	if err != nil {
@@ -130,7 +131,7 @@ func (c *compiler) remembered(p *refractv1alpha1.ConversionPolicy, definition ma
 	return out
 }
 
-// fingerprint identifies a spec and a definition.
+// fingerprint returns a hash of a spec and a definition.
 func fingerprint(p *refractv1alpha1.ConversionPolicy, definition map[string]any) (string, error) {
 	text, err := json.Marshal([]any{definition, p.Spec})
 	if err != nil {
@@ -140,7 +141,7 @@ func fingerprint(p *refractv1alpha1.ConversionPolicy, definition map[string]any)
 	return fmt.Sprintf("%d/%s", p.Generation, hex.EncodeToString(sum[:])), nil
 }
 
-// reduced returns the parts of a CustomResourceDefinition that matter for conversion: names, versions and schemas. The
+// reduced returns the parts of a CustomResourceDefinition that affect conversion: names, versions and schemas. The
 // result shares no memory with crd.
 func reduced(crd *unstructured.Unstructured) map[string]any {
 	spec, _ := crd.Object["spec"].(map[string]any)
@@ -177,13 +178,13 @@ func reduced(crd *unstructured.Unstructured) map[string]any {
 	return (&unstructured.Unstructured{Object: out}).DeepCopy().Object
 }
 
-// storedVersions returns the versions that objects may be stored in.
+// storedVersions returns the versions that stored objects may have.
 func storedVersions(crd *unstructured.Unstructured) ([]any, bool) {
 	stored, ok, err := unstructured.NestedSlice(crd.Object, "status", "storedVersions")
 	return stored, ok && err == nil
 }
 
-// undescribed returns a schema without its descriptions, which are most of its text.
+// undescribed returns a schema without its descriptions. They are most of its text.
 func undescribed(schema any) any {
 	fields, ok := schema.(map[string]any)
 	if !ok {
@@ -226,7 +227,7 @@ func undescribedEach(schemas any) any {
 	}
 }
 
-// pack returns a definition in the format of a status: JSON in gzip.
+// pack returns a definition in the format for a status: JSON in gzip.
 func pack(definition map[string]any) ([]byte, error) {
 	text, err := json.Marshal(definition)
 	if err != nil {
@@ -249,7 +250,7 @@ func pack(definition map[string]any) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// packable returns an error for a definition that is too large for a status.
+// packable returns an error if a definition is too large for a status.
 func packable(text []byte) error {
 	if len(text) > mostDefinition {
 		return fmt.Errorf("the definition has more than %d bytes", mostDefinition)
@@ -258,7 +259,7 @@ func packable(text []byte) error {
 	for i := 0; i < len(text); i++ {
 		switch b := text[i]; {
 		case b == '\\':
-			i++ // The next byte is escaped.
+			i++ // Skips the escaped byte.
 		case b == '"':
 			quoted = !quoted
 		case !quoted && (b == '{' || b == '[' || b == ','):
@@ -271,7 +272,7 @@ func packable(text []byte) error {
 	return nil
 }
 
-// unpack returns a definition from a status, and its JSON.
+// unpack returns the definition in a status, and its JSON.
 func unpack(packed []byte) (map[string]any, []byte, error) {
 	r, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
@@ -291,8 +292,8 @@ func unpack(packed []byte) (map[string]any, []byte, error) {
 	return definition, text, nil
 }
 
-// samePacked reports whether the definition in a status equals this one. It compares the JSON, because the same text
-// can have different gzip encodings.
+// samePacked reports whether the definition in a status equals this one. It compares the JSON, because gzip can encode
+// the same text in different ways.
 func samePacked(packed []byte, definition map[string]any) bool {
 	_, was, err := unpack(packed)
 	if err != nil {

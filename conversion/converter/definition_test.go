@@ -13,8 +13,8 @@ import (
 	"refract.dev/internal/fuzzed"
 )
 
-// TestReduced checks that irrelevant parts of a definition are removed, and that a property named like a removed
-// keyword stays.
+// TestReduced checks that parts of a definition that do not affect conversion are removed. A property with the name of
+// a removed keyword must stay.
 func TestReduced(t *testing.T) {
 	crd := read(t, widgets)
 	before := crd.DeepCopy()
@@ -75,7 +75,7 @@ status:
 	}
 }
 
-// TestPacked checks that unpack returns the packed definition, and that the bounds hold.
+// TestPacked checks that unpack returns the packed definition, and rejects a definition beyond the limits.
 func TestPacked(t *testing.T) {
 	definition := reduced(read(t, widgets))
 	packed, err := pack(definition)
@@ -148,7 +148,7 @@ func gzipped(t *testing.T, text string) []byte {
 	return out.Bytes()
 }
 
-// TestCompiler checks that a policy is compiled once for each definition, and that the compiler does not keep the
+// TestCompiler checks that a policy is compiled once for each definition, and that the compiler does not remember the
 // program.
 func TestCompiler(t *testing.T) {
 	c, p, definition := newCompiler(), policyFrom(t, mapped, "widgets", 1), reduced(read(t, widgets))

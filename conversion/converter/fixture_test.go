@@ -13,7 +13,7 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// widgets is a definition with two versions and a field that is renamed between them.
+// widgets is a definition with two versions. One field has different names in them.
 const widgets = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -49,7 +49,7 @@ spec:
 status: {storedVersions: [v1]}
 `
 
-// mapped moves the field. other keeps it in its version.
+// mapped is a policy that moves the field. other is a policy that keeps the field of each version in the annotation.
 const (
 	mapped = `
 spec:
@@ -76,7 +76,7 @@ func read(tb testing.TB, text string) *unstructured.Unstructured {
 	return u
 }
 
-// policyFrom returns a policy whose age is a number of minutes.
+// policyFrom returns a policy with this name. Its age is given in minutes.
 func policyFrom(t *testing.T, text, name string, minutes int) *refractv1alpha1.ConversionPolicy {
 	t.Helper()
 	p := &refractv1alpha1.ConversionPolicy{}

@@ -32,8 +32,8 @@ func asJSON(tb testing.TB, text string) []byte {
 	return out
 }
 
-// FuzzServed checks that every review gets an answer, whatever status.served contains, and that the last good spec is
-// served until a new one compiles.
+// FuzzServed writes arbitrary content into status.served. Every review must get an answer, and the last verified spec
+// must stay in use until a new one compiles.
 func FuzzServed(f *testing.F) {
 	definition := asJSON(f, widgets)
 	for _, spec := range []string{mapped, other, "spec: {crd: widgets.example.com, hub: v2, spokes: [{version: v1}, {version: v1}, {version: v2}]}"} {
@@ -72,7 +72,7 @@ func FuzzServed(f *testing.F) {
 			_ = tab.update(crdName, []refractv1alpha1.ConversionPolicy{*p.DeepCopy()})
 			answerIn(t, post(t, tab, crdName, review))
 
-			// A good policy is served, then a user writes this status.
+			// A user writes this status after a verified spec was in use.
 			if err := tab.update(crdName, []refractv1alpha1.ConversionPolicy{*good}); err != nil {
 				t.Fatalf("put(): %v", err)
 			}
@@ -81,7 +81,7 @@ func FuzzServed(f *testing.F) {
 				t.Errorf("what was good is not served any more: %+v", r)
 			}
 
-			// The functions that report on the policy do not fail either.
+			// The functions that report on the policy must not fail either.
 			want := at("https://here" + Path + crdName)
 			if said := readiness(p, false, no(reasonProbe, "x"), crd, want).message; len(said) > 1<<20 {
 				t.Errorf("a message of %d bytes", len(said))
@@ -130,7 +130,7 @@ func FuzzReview(f *testing.F) {
 	})
 }
 
-// TestHostileReviews checks the cost of the most expensive requests, of one MiB each.
+// TestHostileReviews checks the memory and the time for the most expensive requests of one MiB.
 func TestHostileReviews(t *testing.T) {
 	scheme, err := hub.Scheme()
 	if err != nil {
@@ -154,7 +154,7 @@ func TestHostileReviews(t *testing.T) {
 		"Owners":    {policy + `,"ownerReferences":[`, `{},`, `]}}}}`},
 		"Elsewhere": {policy + `},"data":[`, `{},`, `]}}}`},
 	} {
-		for reason, values := range map[string]int{"Beyond the bound": fuzzed.MiB, "At the bound": mostRead - 100} { // The rest of the request has values, too.
+		for reason, values := range map[string]int{"Beyond the bound": fuzzed.MiB, "At the bound": mostRead - 100} { // The request has other values as well.
 			t.Run(name+"/"+reason, func(t *testing.T) {
 				fuzzed.Review(t, h, fuzzed.Filled(values/tree.Values([]byte(tc.repeated)), tc.before, tc.repeated, tc.behind), rescue.Count)
 			})

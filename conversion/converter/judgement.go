@@ -15,7 +15,8 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// judgement is the result of a judgement of a spec.
+// judgement is the result for a spec: good means that it compiles against the current definition and that its
+// verification found no violation.
 type judgement int
 
 const (
@@ -25,9 +26,9 @@ const (
 )
 
 // judge compiles and verifies the spec of a policy against the current definition, and sets the conditions Compiled and
-// Verified. It returns the spec to serve from now on, nil to keep the served one, and whether the spec is good. An
-// equal generation alone does not prove that the spec was verified, because a user may have edited the status. So judge
-// also compares the specs and the definitions.
+// Verified. It returns the new content of status.served, nil to keep the present one, and the judgement of the spec. A
+// status with the present generation does not prove that the spec was verified, because a user may have edited the
+// status. So judge also compares the specs and the definitions.
 func (k *reconciler) judge(ctx context.Context, p *refractv1alpha1.ConversionPolicy,
 	crd *unstructured.Unstructured,
 ) (*refractv1alpha1.ServedConversion, judgement) {
@@ -45,7 +46,7 @@ func (k *reconciler) judge(ctx context.Context, p *refractv1alpha1.ConversionPol
 	if c.err != nil {
 		return k.complete(ctx, p, now)
 	}
-	if same { // The spec was verified before it was served.
+	if same { // This spec was verified before it was written into status.served.
 		return nil, good
 	}
 	v := k.verifier.verify(ctx, p, c)
@@ -64,8 +65,8 @@ func (k *reconciler) judge(ctx context.Context, p *refractv1alpha1.ConversionPol
 	return &refractv1alpha1.ServedConversion{Generation: p.Generation, Spec: *p.Spec.DeepCopy(), Definition: packed}, good
 }
 
-// ask points spec.conversion of the definition at this program after a successful probe. It returns the delay until the
-// next attempt, zero for the default, and the result as a state of the condition Ready.
+// ask sets spec.conversion of the definition to the address of this process, after a successful probe. It returns the
+// delay until the next attempt, zero for the default, and the state of the condition Ready.
 func (k *reconciler) ask(ctx context.Context, p *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured,
 	want *admissionregistrationv1.WebhookClientConfig,
 ) (time.Duration, state) {
@@ -102,7 +103,7 @@ func (k *reconciler) ask(ctx context.Context, p *refractv1alpha1.ConversionPolic
 	return 0, yes(reasonServing, "")
 }
 
-// pause returns how long the next write of spec.conversion of a definition must wait.
+// pause returns the time until the next write of spec.conversion of a definition is allowed.
 func (k *reconciler) pause(crd string) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -110,8 +111,8 @@ func (k *reconciler) pause(crd string) time.Duration {
 	return max(w.wait-time.Since(w.at), 0)
 }
 
-// note records a write of spec.conversion of a definition. If the pause of the previous write ended less than reaction
-// ago, another writer changes the field after each write by Refract, and the pause doubles up to patient.
+// note records a write of spec.conversion of a definition. If the pause after the previous write ended less than
+// reaction ago, another writer seems to change the field after each write. The pause then doubles, up to patient.
 func (k *reconciler) note(crd string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -122,7 +123,7 @@ func (k *reconciler) note(crd string) {
 	k.wrote[crd] = now
 }
 
-// contested returns a message with advice about another writer of spec.conversion.
+// contested returns a message about another writer of spec.conversion, with advice.
 func contested(crd *unstructured.Unstructured, w crdConversion) string {
 	if w.elsewhere != "" {
 		return fmt.Sprintf("spec.conversion of %s points to %s: another installation of Refract has replaced the address of this one. Convert with only one "+
@@ -136,8 +137,8 @@ func contested(crd *unstructured.Unstructured, w crdConversion) string {
 		"to leave spec.conversion alone", crd.GetName(), changedBy(crd), what)
 }
 
-// probe sends the requests of the API server to this program. A success is remembered until the program or the address
-// changes.
+// probe sends conversion requests to this process, as the API server would. After a success, it sends no further
+// requests until the program or the address changes.
 func (k *reconciler) probe(ctx context.Context, p *refractv1alpha1.ConversionPolicy, want *admissionregistrationv1.WebhookClientConfig) error {
 	if err := k.server.Ready(); err != nil {
 		return err

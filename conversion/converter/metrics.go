@@ -5,19 +5,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// Results of the comparison of an object, as values of the label result. A skipped review is not read, so it counts as
-// one object.
+// Results of the comparison of an object, for the label result. A skipped review counts as one object, because it is
+// not read.
 const (
 	comparisonSame      = "same"
 	comparisonDifferent = "different"
-	comparisonSkipped   = "skipped" // The queue was full, or the review too large.
-	comparisonFailed    = "failed"  // The review could not be read or converted because of an error in Refract.
+	comparisonSkipped   = "skipped" // The queue was full, or the review was too large.
+	comparisonFailed    = "failed"  // The review could not be read, or could not be converted because of an error in Refract.
 )
 
-// States of a policy in this replica, as values of the label state.
+// States of a policy in this replica, for the label state.
 const (
 	stateServing    = "serving"
-	stateBroken     = "broken" // The served spec of the status does not compile here.
+	stateBroken     = "broken" // This replica cannot compile the spec in status.served.
 	stateComparison = "shadow"
 )
 
@@ -45,6 +45,6 @@ var (
 	}, []string{"reason"})
 )
 
-func init() { //nolint:gochecknoinits // The registry is that of the process.
+func init() { //nolint:gochecknoinits // The metrics are in the registry of the process.
 	metrics.Registry.MustRegister(compared, policiesHeld, verifications, specConversions, refused)
 }

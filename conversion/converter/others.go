@@ -11,22 +11,22 @@ import (
 )
 
 const (
-	// lookout is the interval between two searches for another replica that can compile the policies that this one
-	// cannot.
+	// lookout is the interval of searches for another replica that can compile the policies that this replica cannot
+	// compile.
 	lookout = 5 * time.Second
-	// lookoutTime is the time limit of one search, for all definitions together. Until the search ends, this replica is
-	// not ready, not even for the other tasks of the process.
+	// lookoutTime is the time limit of one search, for all definitions together. Until the search ends, the whole
+	// process is not ready, including its other tasks.
 	lookoutTime = 10 * time.Second
 )
 
-// question is the probe that other replicas get.
+// question has the contents of a probe of other replicas.
 type question struct {
 	definition *structural.Definition
-	versions   []string // The hub and a spoke.
+	versions   []string // The hub and one spoke.
 }
 
-// questionOf returns the probe that shows whether another replica converts by a spec that this one cannot compile. It
-// returns nil if the definition cannot be read, because then no replica can.
+// questionOf returns a probe for a spec that this replica cannot compile. The answer shows whether another replica can
+// convert with it. questionOf returns nil if the definition is unreadable, because then no replica can.
 func questionOf(spec *refractv1alpha1.ConversionPolicySpec, crd map[string]any) *question {
 	definition, err := structural.New(crd)
 	if err != nil || len(spec.Spokes) == 0 {
@@ -35,8 +35,8 @@ func questionOf(spec *refractv1alpha1.ConversionPolicySpec, crd map[string]any) 
 	return &question{definition: definition, versions: []string{spec.Hub, spec.Spokes[0].Version}}
 }
 
-// watchOthers searches, until ctx ends, for replicas that convert by the policies that this one cannot compile. It
-// sends the probes to the address of the API server.
+// watchOthers probes, until ctx ends, whether another replica can convert with the policies that this replica cannot
+// compile. It sends the probes to the address that the API server uses.
 func (t *registry) watchOthers(ctx context.Context, at func(path string) *admissionregistrationv1.WebhookClientConfig) {
 	tick := time.NewTicker(lookout)
 	defer tick.Stop()
@@ -50,8 +50,8 @@ func (t *registry) watchOthers(ctx context.Context, at func(path string) *admiss
 	}
 }
 
-// lookForOthers searches once. If no replica answers for a policy, its served spec stays in alone until it changes:
-// later probes might reach this replica itself.
+// lookForOthers searches once. If no replica answers for a policy, it records status.served of the policy in alone. The
+// search for this status.served is not repeated, because a later probe might reach this replica itself.
 func (t *registry) lookForOthers(ctx context.Context, at func(path string) *admissionregistrationv1.WebhookClientConfig) {
 	limited, cancel := context.WithTimeout(ctx, lookoutTime)
 	defer cancel()
@@ -71,7 +71,7 @@ func (t *registry) lookForOthers(ctx context.Context, at func(path string) *admi
 	}
 }
 
-// unclear returns the entries that this replica cannot compile, and that another one may be able to compile.
+// unclear returns the entries that this replica cannot compile, and that another replica may be able to compile.
 func (t *registry) unclear() map[string]*entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -84,8 +84,8 @@ func (t *registry) unclear() map[string]*entry {
 	return out
 }
 
-// answered reports whether another replica converts, at the address of the API server. The answer does not come from
-// this replica: it is not ready, and would fail the review.
+// answered reports whether another replica answers the probe with converted objects, at the address that the API server
+// uses. This replica cannot give such an answer: it is not ready, and would fail the review.
 func answered(ctx context.Context, at *admissionregistrationv1.WebhookClientConfig, asks *question) bool {
 	p, err := newProber(at, "")
 	if err != nil {

@@ -14,14 +14,15 @@ import (
 	"refract.dev/internal/rescue"
 )
 
-// TestOthers checks the readiness of a replica that cannot compile a served policy. While another replica converts by
-// the policy, this one stays unready. Without such a replica, it becomes ready and answers for all other definitions.
+// TestOthers checks the readiness of a replica that cannot compile the spec in status.served. While another replica can
+// convert with the policy, this replica stays unready. Without such a replica, it becomes ready and answers for all
+// other definitions.
 func TestOthers(t *testing.T) {
 	knows := newRegistry(logr.Discard())
 	if err := knows.update("widgets.example.com", []refractv1alpha1.ConversionPolicy{*serving(t, policyFrom(t, mapped, "widgets", 1))}); err != nil {
 		t.Fatal(err)
 	}
-	// A newer version of the program may reject a spec that an older version serves.
+	// A newer version of Refract may reject a spec that an older version has accepted.
 	strange := serving(t, policyFrom(t, mapped, "widgets", 1))
 	strange.Status.Served.Spec.Spokes[0].Fields[0].Hub = "spec.newer"
 	damaged := serving(t, policyFrom(t, mapped, "widgets", 1))
@@ -29,7 +30,7 @@ func TestOthers(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		policy *refractv1alpha1.ConversionPolicy
-		others http.Handler // Nil for no other replica.
+		others http.Handler // Nil without another replica.
 		ready  bool
 	}{
 		"Others":         {"Another replica converts by the policy.", strange, knows, false},
@@ -74,7 +75,7 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// TestPanic checks that a panic during compilation becomes an error of one policy.
+// TestPanic checks that a panic during a compilation becomes an error for one policy.
 func TestPanic(t *testing.T) {
 	if _, _, err := compile(nil, reduced(read(t, widgets))); !rescue.Is(err) {
 		t.Errorf("compile(): got %v", err)

@@ -24,23 +24,23 @@ import (
 )
 
 const (
-	// probeTimeout is the time limit of one probe; an API server waits for 30 seconds.
+	// probeTimeout is the time limit of one probe. An API server waits for 30 seconds.
 	probeTimeout = 5 * time.Second
 	// probeBytes is the maximum size of an answer.
 	probeBytes = 1 << 20
 )
 
-// prober sends the requests of the API server to the same address, and trusts the same authorities.
+// prober sends conversion requests like the API server: to the same address, with the same trusted authorities.
 type prober struct {
 	client *http.Client
 	url    string
 }
 
-// newProber returns a prober for an address. If the configuration has no CA bundle, another program may inject it into
-// the definition later, so the prober does not verify the certificate. If listens is not empty, the prober connects to
-// that address in place of the Service, and expects a certificate for the name of the Service.
+// newProber returns a prober for an address. If the configuration has no CA bundle, the prober does not verify the
+// certificate, because another program may inject the bundle into the definition later. If listens is not empty, the
+// prober connects to that address and not to the Service. It still expects a certificate for the name of the Service.
 func newProber(to *admissionregistrationv1.WebhookClientConfig, listens string) (*prober, error) {
-	trust := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: len(to.CABundle) == 0} //nolint:gosec // It is sent no secret.
+	trust := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: len(to.CABundle) == 0} //nolint:gosec // The probe contains no secret.
 	if len(to.CABundle) > 0 {
 		trust.RootCAs = x509.NewCertPool()
 		if !trust.RootCAs.AppendCertsFromPEM(to.CABundle) {
@@ -64,7 +64,7 @@ func newProber(to *admissionregistrationv1.WebhookClientConfig, listens string) 
 	return p, nil
 }
 
-// all probes every pair of versions of a program. The error names the first pair whose answer an API server would
+// all probes all pairs of versions of a program. The error names the first pair whose answer an API server would
 // reject.
 func (p *prober) all(ctx context.Context, of *program) error {
 	defer p.client.CloseIdleConnections()

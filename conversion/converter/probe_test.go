@@ -16,7 +16,7 @@ import (
 	"refract.dev/kit/webhook/pki"
 )
 
-// TestProbe checks the probe with correct servers, and with servers whose answers an API server would reject.
+// TestProbe probes correct servers, and servers with answers that an API server would reject.
 func TestProbe(t *testing.T) {
 	tab := newRegistry(logr.Discard())
 	if err := tab.update("widgets.example.com", []refractv1alpha1.ConversionPolicy{*serving(t, policyFrom(t, mapped, "widgets", 1))}); err != nil {
@@ -78,8 +78,8 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestProbeOfService checks that the probe of a Service connects to this server, and expects a certificate for the name
-// of the Service.
+// TestProbeOfService checks that the probe of a Service connects to this process, and expects a certificate for the
+// name of the Service.
 func TestProbeOfService(t *testing.T) {
 	asked := ""
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

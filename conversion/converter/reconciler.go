@@ -28,31 +28,31 @@ import (
 )
 
 const (
-	// resync is the interval between reconciliations of a definition without an event.
+	// resync is the interval at which a definition is reconciled without an event.
 	resync = 5 * time.Minute
-	// soon is the delay before the next attempt if the cause may disappear on its own, such as a probe that a replica
-	// with an outdated registry answered.
+	// soon is the delay before the next attempt after an error that may disappear on its own. For example, a replica
+	// with an outdated registry may have answered a probe.
 	soon = 2 * time.Second
-	// calm is the minimum time between two writes of one spec.conversion. The time doubles, up to patient, while
-	// another writer changes the field each time: the API server rebuilds the storage of the kind after each write, and
-	// two writers must not keep it from other work.
+	// calm is the minimum time between two writes of spec.conversion of a definition. While another writer changes the
+	// field after each write, the time doubles, up to patient. The API server rebuilds the storage of the kind after
+	// each write, and two competing writers must not overload it.
 	calm    = time.Second
 	patient = time.Minute
-	// reaction is the time within which another writer reacts to a write by Refract.
+	// reaction is the time within which another writer changes the field after a write by Refract.
 	reaction = 10 * time.Second
 )
 
-// server has the methods of a webhook server that the reconciler needs.
+// server is the part of a webhook server that the reconciler needs.
 type server interface {
 	Ready() error
 	Address() string
 	ClientConfig(path string) *admissionregistrationv1.WebhookClientConfig
 }
 
-// reconciler puts policies into effect, one definition at a time: it compiles and verifies the spec, writes the spec to
-// serve into the status, and points spec.conversion of the definition at Refract. Only the leading replica runs it.
+// reconciler puts policies into effect, one definition at a time. It compiles and verifies the spec, writes
+// status.served, and points spec.conversion of the definition at Refract. Only the leading replica runs it.
 type reconciler struct {
-	client   client.Client // Reads live objects, without a cache.
+	client   client.Client // Reads from the API server, not from a cache.
 	policies client.Reader // Reads policies from the cache.
 	server   server
 	registry *registry
@@ -66,13 +66,13 @@ type reconciler struct {
 	wrote  map[string]writing // By definition: the last write of spec.conversion.
 }
 
-// writing is the time of a write of spec.conversion of one definition, and how long the next write must wait.
+// writing records a write of spec.conversion of one definition: its time, and the pause after it.
 type writing struct {
 	at   time.Time
 	wait time.Duration
 }
 
-// Reconcile brings one definition and the statuses of its policies up to date. The name of the request is that of the
+// Reconcile brings one definition and the statuses of its policies up to date. The request has the name of the
 // definition.
 func (k *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	policies, err := policiesOf(ctx, k.policies, req.Name)
@@ -97,7 +97,7 @@ func (k *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		if again > 0 {
 			result.RequeueAfter = again
 		}
-		r = rolesOf(policies) // The chosen policy may serve now.
+		r = rolesOf(policies) // The chosen policy may have status.served now.
 	}
 	var errs []error
 	if p := r.serving; p != nil && p != r.chosen && p.Spec.Mode == refractv1alpha1.ConversionShadow {
@@ -119,7 +119,7 @@ func (k *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return result, nil
 }
 
-// quiet retries conflicts without an error in the log.
+// quiet returns the result for an error. After a conflict it retries without an error in the log.
 func quiet(err error) (reconcile.Result, error) {
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: calm / 4}, nil
@@ -127,7 +127,7 @@ func quiet(err error) (reconcile.Result, error) {
 	return reconcile.Result{}, err
 }
 
-// forget drops the remembered state of a definition without policies.
+// forget deletes the remembered state of a definition without policies.
 func (k *reconciler) forget(crd string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -135,8 +135,8 @@ func (k *reconciler) forget(crd string) {
 	delete(k.wrote, crd)
 }
 
-// policiesOf returns the policies of a definition; the caller may modify them. The list is read without copies, because
-// each policy contains a definition and a cache may have many of them; only the returned policies are copied.
+// policiesOf returns the policies of a definition; the caller may modify them. It reads the cache without copies and
+// copies only the returned policies, because the cache may have many policies and each contains a definition.
 func policiesOf(ctx context.Context, c client.Reader, crd string) ([]refractv1alpha1.ConversionPolicy, error) {
 	all := &refractv1alpha1.ConversionPolicyList{}
 	if err := c.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
@@ -151,13 +151,13 @@ func policiesOf(ctx context.Context, c client.Reader, crd string) ([]refractv1al
 	return out, nil
 }
 
-// definition returns the live definition, nil if it does not exist.
+// definition reads a definition from the API server; nil if it does not exist.
 func definition(ctx context.Context, c client.Reader, name string) (*unstructured.Unstructured, error) {
 	crd := &unstructured.Unstructured{}
 	crd.SetGroupVersionKind(definitionKind)
 	err := c.Get(ctx, types.NamespacedName{Name: name}, crd)
 	if apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // There is none, which is no error.
+		return nil, nil //nolint:nilnil // A missing definition is no error.
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading CustomResourceDefinition %s: %w", name, err)
@@ -165,7 +165,7 @@ func definition(ctx context.Context, c client.Reader, name string) (*unstructure
 	return crd, nil
 }
 
-// serve brings the chosen policy into effect. It returns the delay until the next attempt, zero for the default.
+// serve puts the chosen policy into effect. It returns the delay until the next attempt, zero for the default.
 func (k *reconciler) serve(ctx context.Context, r roles, policies []refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured) (time.Duration, error) {
 	p := r.chosen
 	want := k.server.ClientConfig(Path + p.Spec.CRD)
@@ -202,7 +202,8 @@ func (k *reconciler) serve(ctx context.Context, r roles, policies []refractv1alp
 	return again, k.report(ctx, old, p)
 }
 
-// serveUntil reports in the status of a shadow that it converts objects until the chosen policy is good.
+// serveUntil handles a shadow that still converts objects because the chosen policy has no status.served yet. It
+// reports this in the status of the shadow.
 func (k *reconciler) serveUntil(ctx context.Context, p, chosen *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured) error {
 	if gone, err := k.hold(ctx, p, crd, k.server.ClientConfig(Path+p.Spec.CRD)); gone || err != nil {
 		return err
@@ -213,8 +214,8 @@ func (k *reconciler) serveUntil(ctx context.Context, p, chosen *refractv1alpha1.
 	return k.report(ctx, old, p)
 }
 
-// hold sets the finalizer of a policy that converts objects or should do so. If the policy is being deleted and no
-// longer needed, hold removes the finalizer and returns true.
+// hold adds the finalizer to a policy that converts objects or is to convert them. If the policy is being deleted and
+// no longer needed, hold removes the finalizer, and gone is true.
 func (k *reconciler) hold(ctx context.Context, p *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured,
 	want *admissionregistrationv1.WebhookClientConfig,
 ) (gone bool, err error) {
@@ -227,8 +228,9 @@ func (k *reconciler) hold(ctx context.Context, p *refractv1alpha1.ConversionPoli
 	return false, nil
 }
 
-// correct points spec.conversion at Refract again if another writer changed it and the served spec compiles. It runs
-// before judge, because a judgement takes time, and objects would not be converted meanwhile.
+// correct points spec.conversion at Refract again if another writer has changed it and the spec in status.served
+// compiles. It runs before judge, because verification takes seconds, and objects would not be converted during that
+// time.
 func (k *reconciler) correct(ctx context.Context, p *refractv1alpha1.ConversionPolicy, policies []refractv1alpha1.ConversionPolicy,
 	crd *unstructured.Unstructured, want *admissionregistrationv1.WebhookClientConfig,
 ) error {
@@ -238,7 +240,7 @@ func (k *reconciler) correct(ctx context.Context, p *refractv1alpha1.ConversionP
 	if k.registry.update(p.Spec.CRD, policies) != nil {
 		return nil //nolint:nilerr // judge reports a spec that does not compile.
 	}
-	k.ask(ctx, p, crd, want) // serve calls ask again, and reports its result.
+	k.ask(ctx, p, crd, want) // serve calls ask again, and reports the result.
 	now, err := definition(ctx, k.client, p.Spec.CRD)
 	if now != nil {
 		crd.Object = now.Object
@@ -246,7 +248,8 @@ func (k *reconciler) correct(ctx context.Context, p *refractv1alpha1.ConversionP
 	return err
 }
 
-// release removes the finalizer of a policy that is being deleted and no longer needed. It returns whether it did so.
+// release removes the finalizer of a policy that is being deleted, and returns true, unless the definition still needs
+// the policy.
 func (k *reconciler) release(ctx context.Context, p *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured,
 	want *admissionregistrationv1.WebhookClientConfig,
 ) (bool, error) {
@@ -270,7 +273,7 @@ func (k *reconciler) dropFinalizer(ctx context.Context, p *refractv1alpha1.Conve
 	return k.patchFinalizers(ctx, p)
 }
 
-// patchFinalizers writes the finalizers of p. The caller has just added or removed Refract's finalizer.
+// patchFinalizers writes the finalizers of p after Refract's finalizer was added or removed.
 func (k *reconciler) patchFinalizers(ctx context.Context, p *refractv1alpha1.ConversionPolicy) error {
 	before := p.DeepCopy()
 	before.Finalizers = nil
@@ -286,8 +289,8 @@ func (k *reconciler) patchFinalizers(ctx context.Context, p *refractv1alpha1.Con
 	return nil
 }
 
-// refuse reports in the status of a policy that an older one has precedence. Once the older policy serves, refuse also
-// removes the finalizer and status.served of the younger one.
+// refuse reports in the status of a policy that an older policy has precedence. If the older policy has status.served,
+// refuse also removes the finalizer and status.served of the younger one.
 func (k *reconciler) refuse(ctx context.Context, p, older *refractv1alpha1.ConversionPolicy) error {
 	if older.Status.Served != nil && slices.Contains(p.Finalizers, refractv1alpha1.ConversionFinalizer) {
 		if err := k.dropFinalizer(ctx, p); err != nil {
@@ -303,8 +306,8 @@ func (k *reconciler) refuse(ctx context.Context, p, older *refractv1alpha1.Conve
 	return k.report(ctx, old, p)
 }
 
-// compare reports in the status of a shadow whether it is being compared. It returns whether the shadow waits for the
-// verification of other policies.
+// compare reports in the status of a shadow whether it is compared with the serving policy. waits is true if the shadow
+// waits for the verification of other policies.
 func (k *reconciler) compare(ctx context.Context, p, serving *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured) (waits bool, err error) {
 	if serving != nil && slices.Contains(p.Finalizers, refractv1alpha1.ConversionFinalizer) {
 		if err := k.dropFinalizer(ctx, p); err != nil {
@@ -323,8 +326,8 @@ func (k *reconciler) compare(ctx context.Context, p, serving *refractv1alpha1.Co
 	return waits, k.report(ctx, old, p)
 }
 
-// compareWith judges a shadow. It returns the state of the condition Ready, and whether the shadow waits for the
-// verification of other policies.
+// compareWith compiles and verifies a shadow. It returns the state of the condition Ready, and whether the shadow waits
+// for the verification of other policies.
 func (k *reconciler) compareWith(ctx context.Context, p, serving *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured) (state, bool) {
 	if crd == nil {
 		missing := no(reasonNoDefinition, "There is no CustomResourceDefinition "+p.Spec.CRD)
@@ -344,8 +347,8 @@ func (k *reconciler) compareWith(ctx context.Context, p, serving *refractv1alpha
 	return yes(reasonComparing, fmt.Sprintf("It is compared with ConversionPolicy %s", serving.Name)), v.waits
 }
 
-// report writes the status of a policy if it has changed. The counts of comparisons are not part of the patch; the
-// replicas write them on their own.
+// report writes the status of a policy if it has changed. It does not change the counts of comparisons, which the
+// replicas write themselves.
 func (k *reconciler) report(ctx context.Context, old, p *refractv1alpha1.ConversionPolicy) error {
 	p.Status.ObservedGeneration = p.Generation
 	if equality.Semantic.DeepEqual(old.Status, p.Status) {
@@ -366,7 +369,7 @@ func requestFor(crd string) ctrl.Request {
 	return ctrl.Request{NamespacedName: types.NamespacedName{Name: crd}}
 }
 
-// setCondition sets a condition of a policy, with its current generation as observedGeneration.
+// setCondition sets a condition of a policy, with the generation of the policy as observedGeneration.
 func setCondition(p *refractv1alpha1.ConversionPolicy, c metav1.Condition) {
 	c.ObservedGeneration = p.Generation
 	meta.SetStatusCondition(&p.Status.Conditions, c)

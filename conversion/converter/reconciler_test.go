@@ -26,7 +26,7 @@ import (
 	"refract.dev/fleet/hub"
 )
 
-// listening is a server for a registry.
+// listening is a running server for a registry.
 type listening struct{ *httptest.Server }
 
 func (listening) Ready() error { return nil }
@@ -40,7 +40,7 @@ func (l listening) ClientConfig(path string) *admissionregistrationv1.WebhookCli
 	}
 }
 
-// keeping returns a reconciler of a cluster with these objects.
+// keeping returns a reconciler for a cluster with these objects.
 func keeping(t *testing.T, objects ...client.Object) *reconciler {
 	t.Helper()
 	scheme, err := hub.Scheme()
@@ -60,7 +60,8 @@ func keeping(t *testing.T, objects ...client.Object) *reconciler {
 	}
 }
 
-// merge replaces an apply by a merge patch: the fake client's own apply removes all fields that are not applied.
+// merge replaces a server-side apply by a merge patch, because the fake client's apply removes all fields that are not
+// in the request.
 func merge(ctx context.Context, c client.WithWatch, applied runtime.ApplyConfiguration, _ ...client.ApplyOption) error {
 	text, err := json.Marshal(applied)
 	if err != nil {
@@ -73,7 +74,7 @@ func merge(ctx context.Context, c client.WithWatch, applied runtime.ApplyConfigu
 	return c.Patch(ctx, u, client.RawPatch(types.MergePatchType, text), client.FieldOwner(FieldManager))
 }
 
-// keep reconciles the definition, and returns the delay until the next reconciliation.
+// keep calls Reconcile, and returns the delay until the next call.
 func (k *reconciler) keep(t *testing.T) time.Duration {
 	t.Helper()
 	result, err := k.Reconcile(t.Context(), requestFor("widgets.example.com"))
@@ -97,7 +98,7 @@ func (k *reconciler) now(t *testing.T) (*refractv1alpha1.ConversionPolicy, *unst
 	return p, crd
 }
 
-// The method is checks a condition of a policy.
+// The function is checks a condition of a policy.
 func is(t *testing.T, p *refractv1alpha1.ConversionPolicy, condition, reason, message string) {
 	t.Helper()
 	if c := meta.FindStatusCondition(p.Status.Conditions, condition); c == nil || c.Reason != reason || !strings.Contains(c.Message, message) {
@@ -105,7 +106,7 @@ func is(t *testing.T, p *refractv1alpha1.ConversionPolicy, condition, reason, me
 	}
 }
 
-// TestReconciler checks that a policy takes effect, and that the reconciler repairs a damaged status and a changed
+// TestReconciler checks that a policy takes effect. The reconciler must repair a damaged status and a changed
 // spec.conversion.
 func TestReconciler(t *testing.T) {
 	k := keeping(t, read(t, widgets), policyFrom(t, mapped, "widgets", 1))
@@ -133,7 +134,7 @@ func TestReconciler(t *testing.T) {
 	}
 }
 
-// TestDamaged checks the condition of a policy whose status is damaged and whose spec is not good.
+// TestDamaged checks the condition of a policy with a damaged status and a spec that does not compile.
 func TestDamaged(t *testing.T) {
 	p := serving(t, policyFrom(t, strings.Replace(mapped, "spec.capacity", "spec.capacitor", 1), "widgets", 1))
 	p.Status.Served.Definition = []byte("damaged")
@@ -145,8 +146,8 @@ func TestDamaged(t *testing.T) {
 	is(t, p, refractv1alpha1.ConversionReady, reasonDamaged, "cannot compile it")
 }
 
-// TestPutRightFirst checks that spec.conversion is set for the served spec while the new spec waits for the
-// verification of other policies.
+// TestPutRightFirst checks that spec.conversion is corrected for the spec in status.served, even while the new spec
+// waits for the verification of other policies.
 func TestPutRightFirst(t *testing.T) {
 	p := serving(t, policyFrom(t, mapped, "widgets", 1))
 	p.Generation = 2
@@ -172,8 +173,8 @@ func TestPutRightFirst(t *testing.T) {
 	is(t, p, refractv1alpha1.ConversionReady, reasonServing, "generation 2")
 }
 
-// TestFight checks the reaction to another writer that changes spec.conversion after each write of the reconciler: the
-// corrections become less frequent, and the status names the writer.
+// TestFight has another writer that changes spec.conversion after each write of the reconciler. The reconciler must
+// write less and less often, and the status must name the writer.
 func TestFight(t *testing.T) {
 	k := keeping(t, read(t, widgets), policyFrom(t, mapped, "widgets", 1))
 	k.keep(t)
@@ -192,7 +193,7 @@ func TestFight(t *testing.T) {
 		}
 		p, _ := k.now(t)
 		is(t, p, refractv1alpha1.ConversionReady, reasonSpecConversion, "returns objects as they are stored")
-		k.wrote["widgets.example.com"] = writing{at: time.Now().Add(-wait), wait: wait} // Simulates the end of the pause.
+		k.wrote["widgets.example.com"] = writing{at: time.Now().Add(-wait), wait: wait} // As if the pause had ended.
 		k.keep(t)
 		wait = min(2*wait, patient)
 		if p, crd = k.now(t); conversionOf(crd).Strategy != apiextensionsv1.WebhookConverter {
@@ -209,8 +210,8 @@ func TestFight(t *testing.T) {
 	}
 }
 
-// TestTwoPrograms checks that the message distinguishes another installation of Refract, at another address, from a
-// writer of another CA bundle.
+// TestTwoPrograms checks the message about another writer. It must distinguish another installation of Refract, at
+// another address, from a writer of another CA bundle.
 func TestTwoPrograms(t *testing.T) {
 	got := contested(read(t, widgets), crdConversion{ours: true, elsewhere: "https://there/convert"})
 	for _, text := range []string{"points to https://there/convert", "another installation of Refract", "one --webhook-url or --webhook-service"} {
@@ -240,7 +241,7 @@ func TestChangedBy(t *testing.T) {
 	}
 }
 
-// TestVerifyAgain checks that a verification without a result is not repeated before its time.
+// TestVerifyAgain checks that a verification without a result is repeated only after some time.
 func TestVerifyAgain(t *testing.T) {
 	v, p := newVerifier(), policyFrom(t, mapped, "widgets", 1)
 	c := newCompiler().compile(p, reduced(read(t, widgets)))
@@ -252,15 +253,15 @@ func TestVerifyAgain(t *testing.T) {
 	if got := v.verify(t.Context(), p, c); !got.good() {
 		t.Errorf("It is not verified again: %+v", got)
 	}
-	c.program = nil // As for a remembered compilation.
+	c.program = nil // A remembered compilation has no program.
 	v = newVerifier()
 	if got := v.verify(t.Context(), p, c); !got.good() {
 		t.Errorf("The verdict is %+v", got)
 	}
 }
 
-// TestShadowServesUntil checks that a serving policy whose mode becomes Shadow continues to serve, with its finalizer,
-// until its successor serves. From then on it is compared.
+// TestShadowServesUntil sets the mode of the serving policy to Shadow. The policy must convert objects and keep its
+// finalizer until its successor has status.served. Then it must be compared with the successor.
 func TestShadowServesUntil(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
@@ -275,7 +276,7 @@ func TestShadowServesUntil(t *testing.T) {
 			shadow.Spec.Mode = refractv1alpha1.ConversionShadow
 			shadow.Finalizers = []string{refractv1alpha1.ConversionFinalizer}
 			k := keeping(t, read(t, widgets), shadow, policyFrom(t, tc.next, "late", 1))
-			for range 2 { // A second reconciliation gives the same result.
+			for range 2 { // A second call must have the same result.
 				k.keep(t)
 			}
 			p, late := &refractv1alpha1.ConversionPolicy{}, &refractv1alpha1.ConversionPolicy{}

@@ -20,46 +20,46 @@ import (
 	"refract.dev/kit/webhook/conversion"
 )
 
-// Path is the path prefix of the conversion webhook. The name of the definition follows.
+// Path is the path prefix of the conversion webhook. The name of the definition follows it.
 const Path = "/convert/"
 
 const (
-	// patience is how long a review waits for a policy that this replica does not know yet. Another replica may have
-	// updated spec.conversion before the watch of this one delivered the policy.
+	// patience is the time for which a review waits for a policy that this replica does not have yet. The leading
+	// replica may have written spec.conversion before this replica received the policy.
 	patience = time.Second
-	// beginning is the factor for patience until all policies are loaded.
+	// beginning multiplies patience while this replica has not loaded all policies.
 	beginning = 10
 )
 
-// registry has the conversion programs of this replica. It depends only on policies, not on the current definitions:
-// the contents of status.served were compiled and verified once, and are the same in all replicas.
+// registry has the conversion programs of this replica. It uses only status.served of the policies, and not the current
+// definitions. The contents of status.served were verified once, and are the same for all replicas.
 type registry struct {
 	log      logr.Logger
 	comparer *comparer
 	reporter *reporter
 	patience time.Duration
 
-	writing sync.Mutex // Held while an entry is built, so that readers, who need only mu, do not wait for a compilation.
+	writing sync.Mutex // Locked during the compilation of an entry. Readers lock only mu, so they do not wait for compilations.
 
 	mu      sync.Mutex
 	entries map[string]*entry
-	alone   map[string]identity // By definition: the served spec that no other replica can compile either.
-	changed chan struct{}       // Closed and replaced after each change.
+	alone   map[string]identity // By definition: status.served that no other replica can compile either.
+	changed chan struct{}       // Closed and replaced after each change of an entry.
 	synced  bool
 }
 
-// entry has the program for the objects of one definition. It is immutable.
+// entry is the program for the objects of one definition. It is immutable.
 type entry struct {
 	key         identity
 	policy      string
-	program     *program // With err: the last good program; nil if there was none.
+	program     *program // If err is set: the last program that compiled, or nil.
 	handler     http.Handler
-	err         error     // The reason why the served spec does not compile in this replica.
-	asks        *question // With err: the probe that shows whether another replica can compile it.
+	err         error     // The reason why this replica cannot compile status.served.
+	asks        *question // If err is set: the probe that shows whether another replica can compile status.served.
 	comparisons []*comparison
 }
 
-// identity distinguishes a served spec from earlier ones.
+// identity identifies a content of status.served.
 type identity struct {
 	uid        types.UID
 	generation int64
@@ -77,7 +77,7 @@ func identityOf(p *refractv1alpha1.ConversionPolicy) identity {
 	return identity{uid: p.UID, generation: p.Status.Served.Generation, definition: string(p.Status.Served.Definition)}
 }
 
-// update replaces the entry of a definition according to its current policies. It returns the error of the compilation.
+// update replaces the entry of a definition after a change of its policies. It returns the error of the compilation.
 func (t *registry) update(crd string, policies []refractv1alpha1.ConversionPolicy) error {
 	t.writing.Lock()
 	defer t.writing.Unlock()
@@ -98,13 +98,13 @@ func (t *registry) update(crd string, policies []refractv1alpha1.ConversionPolic
 	return now.err
 }
 
-// forgotten reports whether the policy of an entry still exists without status.served, because a user has emptied the
-// status. Until the policy is judged again, objects are converted by the last good program, as with a damaged status.
+// forgotten reports whether the policy of an entry still exists but has lost status.served, because a user has emptied
+// the status. Until the reconciler has verified the policy again, the last program stays in use.
 func (e *entry) forgotten(policies []refractv1alpha1.ConversionPolicy) bool {
 	return e != nil && e.program != nil && slices.ContainsFunc(policies, func(p refractv1alpha1.ConversionPolicy) bool { return p.UID == e.key.uid })
 }
 
-// set stores an entry, or deletes it if e is nil, and wakes all waiting reviews.
+// set stores an entry and wakes all waiting reviews. If e is nil, it deletes the entry.
 func (t *registry) set(crd string, e *entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -119,8 +119,8 @@ func (t *registry) set(crd string, e *entry) {
 	t.changed = make(chan struct{})
 }
 
-// compile returns the entry of a policy, or a copy of the previous entry if the served spec is the same. If the served
-// spec does not compile, for example because a user damaged the status, the last good program of the policy stays in
+// compile returns the entry of a policy. If status.served is unchanged, it returns a copy of the previous entry. If
+// status.served does not compile, for example because a user has damaged it, the last program of the policy stays in
 // use.
 func (t *registry) compile(p *refractv1alpha1.ConversionPolicy, before *entry) *entry {
 	key := identityOf(p)
@@ -150,7 +150,7 @@ func (t *registry) compile(p *refractv1alpha1.ConversionPolicy, before *entry) *
 	return e
 }
 
-// count updates the metrics. The caller holds mu.
+// count updates the metrics. The caller has locked mu.
 func (t *registry) count() {
 	var serving, broken, comparisons int
 	for _, e := range t.entries {
@@ -166,7 +166,7 @@ func (t *registry) count() {
 	policiesHeld.WithLabelValues(stateComparison).Set(float64(comparisons))
 }
 
-// sync marks all policies that existed at the start as loaded.
+// sync records that all policies that existed at the start are loaded.
 func (t *registry) sync() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -175,10 +175,10 @@ func (t *registry) sync() {
 	t.changed = make(chan struct{})
 }
 
-// ready returns an error until all policies are loaded, and while another replica converts by a policy that this one
-// cannot compile. So a rollout of a new version of the program stops before it replaces an old version with this
-// ability. A policy that no replica can compile does not count, because conversion for all other definitions would
-// stop.
+// ready returns an error until all policies are loaded. It also returns an error while another replica can compile a
+// policy that this replica cannot compile. So a rollout of a new version of Refract stops before it has replaced the
+// last replica that can compile the policy. A policy that no replica can compile does not count, because conversion
+// would stop for all other definitions.
 func (t *registry) ready() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -194,8 +194,8 @@ func (t *registry) ready() error {
 	return errors.Join(errs...)
 }
 
-// get returns the entry of a definition. If it is missing, get waits for patience, and before that for the load of all
-// policies.
+// get returns the entry of a definition. If there is none, it waits up to patience, and before that until all policies
+// are loaded.
 func (t *registry) get(ctx context.Context, crd string) *entry {
 	if e, _ := t.look(crd); e != nil {
 		return e
@@ -218,7 +218,7 @@ func (t *registry) get(ctx context.Context, crd string) *entry {
 	}
 }
 
-// await waits until the entry of a definition exists or all policies are loaded, for at most beginning times patience.
+// await waits until the definition has an entry or all policies are loaded, but at most beginning times patience.
 func (t *registry) await(ctx context.Context, crd string) {
 	ctx, cancel := context.WithTimeout(ctx, beginning*t.patience)
 	defer cancel()
@@ -274,7 +274,7 @@ func (t *registry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// fail answers a review with the result Failure. The API server repeats the message to its client.
+// fail answers a review with the result Failure. The API server passes the message on to its client.
 func fail(w http.ResponseWriter, r *http.Request, message string) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, conversion.DefaultMaxBytes))
 	var answer *convert.Answer
@@ -286,5 +286,5 @@ func fail(w http.ResponseWriter, r *http.Request, message string) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = answer.WriteTo(w) // A client that has disconnected gets no answer.
+	_, _ = answer.WriteTo(w) // If the client has disconnected, nobody reads the answer.
 }

@@ -25,7 +25,7 @@ func answerIn(t *testing.T, w *httptest.ResponseRecorder) *apiextensionsv1.Conve
 	return answer.Response
 }
 
-// fails posts a review, which must fail with this text.
+// fails posts a review, and checks that the answer is a failure with this text.
 func fails(t *testing.T, h http.Handler, crd, text string) {
 	t.Helper()
 	r := answerIn(t, post(t, h, crd, review))
@@ -74,7 +74,7 @@ func TestRegistry(t *testing.T) {
 		t.Error("What is served has not changed, and was compiled again.")
 	}
 
-	// Another version of the program found this spec good.
+	// Another version of Refract has verified this spec.
 	p.Status.Served.Spec.Spokes[0].Fields[0].Hub = "spec.newer"
 	p.Status.Served.Generation++
 	if put(p) == nil {
@@ -86,7 +86,7 @@ func TestRegistry(t *testing.T) {
 	if r := answerIn(t, post(t, tab, "widgets.example.com", review)); r.Result.Status != metav1.StatusSuccess {
 		t.Errorf("What was good is no longer served: %+v", r)
 	}
-	p.UID = "another" // This replica never compiled a spec of this policy.
+	p.UID = "another" // This replica has never compiled a spec of this policy.
 	if put(p) == nil {
 		t.Error("It compiles.")
 	}
@@ -101,7 +101,7 @@ func TestRegistry(t *testing.T) {
 	fails(t, tab, "widgets.example.com", "no usable ConversionPolicy")
 }
 
-// TestEmptiedStatus checks that a policy whose status was emptied converts by its last good spec until it is deleted.
+// TestEmptiedStatus empties the status of a policy. The last program must stay in use until the policy is deleted.
 func TestEmptiedStatus(t *testing.T) {
 	tab := newRegistry(logr.Discard())
 	tab.patience = time.Millisecond
@@ -126,7 +126,7 @@ func TestEmptiedStatus(t *testing.T) {
 	fails(t, tab, "widgets.example.com", "no usable ConversionPolicy")
 }
 
-// TestWaiting checks that a review waits for a policy that another replica has just started to serve.
+// TestWaiting checks that a review waits for a policy whose status.served another replica has just written.
 func TestWaiting(t *testing.T) {
 	tab := newRegistry(logr.Discard())
 	var waiting sync.WaitGroup
@@ -141,7 +141,7 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
-// TestNoReview checks that a body other than a review gets an HTTP error, even for a definition without a policy.
+// TestNoReview checks that a body that is no review gets an HTTP error, even if the definition has no policy.
 func TestNoReview(t *testing.T) {
 	tab := newRegistry(logr.Discard())
 	tab.patience = time.Millisecond
@@ -152,7 +152,7 @@ func TestNoReview(t *testing.T) {
 	}
 }
 
-// TestBeginning checks that a review during startup waits until all policies are loaded, and not longer.
+// TestBeginning checks that a review during startup waits until all policies are loaded, but no longer.
 func TestBeginning(t *testing.T) {
 	tab := newRegistry(logr.Discard())
 	tab.patience = 10 * time.Second
@@ -163,7 +163,7 @@ func TestBeginning(t *testing.T) {
 		tab.await(t.Context(), "widgets.example.com")
 	})
 	<-begun
-	if err := tab.update("gadgets.example.com", nil); err != nil { // Another definition than that of the review.
+	if err := tab.update("gadgets.example.com", nil); err != nil { // The review is for another definition.
 		t.Fatal(err)
 	}
 	began := time.Now()

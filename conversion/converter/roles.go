@@ -7,22 +7,22 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// roles assigns a task to each policy of one definition.
+// roles are the tasks of the policies of one definition.
 type roles struct {
-	// chosen is the policy that should convert objects: the oldest policy whose mode is not Shadow. If all policies are
-	// shadows, it is the serving policy, because objects must be converted until only one version is left. Nil if there
-	// is no such policy.
+	// chosen is the policy that is to convert objects: the oldest policy whose mode is not Shadow. If all policies are
+	// shadows, it is the serving policy, because objects must be converted until the definition has only one version.
+	// Nil if there is no such policy.
 	chosen *refractv1alpha1.ConversionPolicy
-	// serving is the policy whose status.served is in use: chosen, or an earlier policy until chosen has a served spec.
-	// Nil if no policy has status.served.
+	// serving is the policy whose status.served is in use. This is chosen or, until chosen has status.served, an
+	// earlier policy. Nil if no policy has status.served.
 	serving *refractv1alpha1.ConversionPolicy
-	// late are the other policies whose mode is not Shadow; they are younger than chosen. comparisons are the policies
-	// whose mode is Shadow, except serving.
+	// late are the other policies whose mode is not Shadow. They are younger than chosen. comparisons are the shadows
+	// except serving.
 	late, comparisons []*refractv1alpha1.ConversionPolicy
 }
 
-// rolesOf returns the roles of the policies of one definition. Of two policies of the same age, the one whose name
-// sorts first counts as older. The result points into the argument.
+// rolesOf returns the roles of the policies of one definition. Of two policies of the same age, the first one by name
+// counts as older. The result points into the argument.
 func rolesOf(policies []refractv1alpha1.ConversionPolicy) roles {
 	all := make([]*refractv1alpha1.ConversionPolicy, len(policies))
 	for i := range policies {

@@ -1,15 +1,15 @@
-// Package converter converts custom resources for an API server according to ConversionPolicies. It sets
-// spec.conversion of a definition when the conversion is known to be safe.
+// Package converter converts custom resources for an API server by ConversionPolicies. It sets spec.conversion of a
+// CustomResourceDefinition, here called a definition, when the conversion is known to be safe.
 //
-// A policy passes these steps, in this order:
+// A policy takes effect in these steps, in this order:
 //
-//   - It is compiled against the schemas of the definition.
-//   - Laws are checked with generated objects.
-//   - The spec is written into status.served. From then on every replica converts objects by it.
-//   - A probe sends the requests of the API server to the same address.
+//   - The spec is compiled against the schemas of the definition.
+//   - The spec is verified: generated objects are converted, and the results must obey laws.
+//   - The spec is written into status.served. From then on every replica converts objects with it.
+//   - A probe sends a conversion request to the address that the API server is to use.
 //   - Server-side apply writes spec.conversion of the definition, and no other field.
 //
-// A good spec is served until another one is good.
+// A verified spec stays in status.served until another spec is verified.
 package converter
 
 import (
@@ -40,27 +40,27 @@ type Options struct {
 	// Server is the webhook server that the API server calls for conversions. The caller adds it to the manager.
 	// Required.
 	Server *webhook.Server
-	// Client reads live objects, not those of a cache. Required.
+	// Client reads from the API server, not from a cache. Required.
 	Client client.Client
-	// Log gets messages that an operator acts on.
+	// Log gets messages that an operator should act on.
 	Log logr.Logger
-	// Now returns the current time of a clock that all replicas share; nil means the clock of this machine.
+	// Now returns the time of a clock that all replicas share; nil means the clock of this machine.
 	Now func() time.Time
 }
 
 // Service converts objects.
 type Service struct{ registry *registry }
 
-// Ready returns an error until every policy is loaded, and while another replica converts by a policy that this one
-// cannot compile.
+// Ready returns an error until all policies are loaded, and while another replica can compile a policy that this
+// replica cannot compile.
 func (s *Service) Ready() error { return s.registry.ready() }
 
 // concurrent is the number of workers of the reconciler. It exceeds the number of concurrent verifications, which take
-// seconds, so that a changed spec.conversion is corrected at once.
+// seconds. So free workers can correct a changed spec.conversion at once.
 const concurrent = verifying + 2
 
-// Setup adds all parts of conversion to the manager. The definition of ConversionPolicies must be served. Every replica
-// answers reviews; the leader of the manager does everything else.
+// Setup adds the controllers and webhooks of conversion to the manager. The API server must already serve
+// ConversionPolicies. Every replica answers reviews; the leader does everything else.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Service, error) {
 	t := newRegistry(o.Log)
 	if o.Now != nil {
@@ -97,7 +97,7 @@ func follow(ctx context.Context, mgr ctrl.Manager, t *registry, server addressed
 		if err != nil {
 			return reconcile.Result{}, err
 		}
-		_ = t.update(req.Name, policies) // update logs the error, and a retry would not help.
+		_ = t.update(req.Name, policies) // update has logged the error, and a retry would not help.
 		return reconcile.Result{}, nil
 	})
 	err = ctrl.NewControllerManagedBy(mgr).
@@ -138,7 +138,7 @@ func (t *registry) begin(ctx context.Context, c client.Reader) error {
 	return nil
 }
 
-// definitionOf returns a request for the definition of a policy.
+// definitionOf returns a request for the definition that a policy names.
 func definitionOf(_ context.Context, o client.Object) []reconcile.Request {
 	p, ok := o.(*refractv1alpha1.ConversionPolicy)
 	if !ok {
@@ -147,8 +147,8 @@ func definitionOf(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{requestFor(p.Spec.CRD)}
 }
 
-// setup registers the reconciler. The cache has only the metadata of definitions, which show when a definition has
-// changed.
+// setup registers the reconciler. The cache has only the metadata of definitions, because a changed resourceVersion is
+// enough to trigger the reconciler.
 func (k *reconciler) setup(mgr ctrl.Manager, trust <-chan struct{}) error {
 	crd := &metav1.PartialObjectMetadata{}
 	crd.SetGroupVersionKind(definitionKind)
@@ -165,7 +165,7 @@ func (k *reconciler) setup(mgr ctrl.Manager, trust <-chan struct{}) error {
 		Complete(k)
 }
 
-// retrust enqueues every definition when the CA bundle of the server has changed.
+// retrust enqueues every definition after a change of the server's CA bundle.
 func (k *reconciler) retrust(ctx context.Context, trust <-chan struct{}, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	for {
 		select {
@@ -186,7 +186,7 @@ func (k *reconciler) retrust(ctx context.Context, trust <-chan struct{}, queue w
 	}
 }
 
-// everywhere is a Runnable that runs in every replica.
+// everywhere is a Runnable that every replica runs.
 type everywhere func(context.Context) error
 
 // Start runs the function until ctx ends.

@@ -25,22 +25,22 @@ const (
 
 	reasonVerified   = "Verified"
 	reasonBroken     = "LawBroken"
-	reasonUnverified = "NotVerified" // The verification has no result.
+	reasonUnverified = "NotVerified" // The verification has had no result.
 
 	reasonServing        = "Serving"
-	reasonEarlier        = "EarlierServing" // The served spec or its schemas differ from the current ones.
-	reasonNotServed      = "NotServed"      // No spec was good yet.
+	reasonEarlier        = "EarlierServing" // status.served has another spec, or other schemas, than the present ones.
+	reasonNotServed      = "NotServed"      // No spec has been verified yet.
 	reasonProbe          = "ProbeFailed"
 	reasonSpecConversion = "NotWired"
-	reasonDamaged        = "CannotServe" // The served spec in the status does not compile.
+	reasonDamaged        = "CannotServe" // The spec in status.served does not compile.
 	reasonOthers         = "ConversionOwnedByOthers"
 	reasonOlder          = "AnotherServes"
-	reasonNeeded         = "Needed" // A deleted policy, or a shadow, that must still convert objects.
+	reasonNeeded         = "Needed" // The policy was deleted or is a shadow, but must still convert objects.
 	reasonComparing      = "Comparing"
 	reasonNothing        = "NothingToCompare"
 )
 
-// state has the status, reason and message of a condition.
+// state is the status, the reason and the message of a condition.
 type state struct {
 	status          metav1.ConditionStatus
 	reason, message string
@@ -63,8 +63,8 @@ func (s state) event() string {
 	return corev1.EventTypeWarning
 }
 
-// mostFindings is the maximum number of findings in a condition, mostMessage the maximum size of its message in bytes.
-// An event may have 1,024 bytes.
+// mostFindings is the maximum number of findings in a condition. mostMessage is the maximum size in bytes of its
+// message; an event may have 1,024 bytes.
 const (
 	mostFindings = 10
 	mostMessage  = 1000
@@ -97,7 +97,7 @@ func errorsIn(findings []structural.Finding) []string {
 	return texts
 }
 
-// warningsIn returns the texts of the warnings among the findings, joined.
+// warningsIn returns the texts of the warnings among the findings, as one text.
 func warningsIn(findings []structural.Finding) string {
 	var texts []string
 	for _, f := range findings {
@@ -108,8 +108,8 @@ func warningsIn(findings []structural.Finding) string {
 	return strings.Join(texts, "; ")
 }
 
-// readiness returns the state of the condition Ready. judged is whether the spec is good for the current definition,
-// asked the result of ask.
+// readiness returns the state of the condition Ready. judged is true if the spec is verified for the current
+// definition. asked is the result of ask.
 func readiness(p *refractv1alpha1.ConversionPolicy, judged bool, asked state, crd *unstructured.Unstructured,
 	want *admissionregistrationv1.WebhookClientConfig,
 ) state {
@@ -137,8 +137,8 @@ func readiness(p *refractv1alpha1.ConversionPolicy, judged bool, asked state, cr
 	}
 }
 
-// notServed returns the consequence of a policy without status.served. If spec.conversion nevertheless names Refract,
-// the policy was deleted and created again, or a user has emptied its status.
+// notServed describes the consequence of a missing status.served. If spec.conversion names Refract, the policy was
+// deleted and created again, or a user has emptied its status.
 func notServed(p *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured, want *admissionregistrationv1.WebhookClientConfig) string {
 	if crd == nil || !crdConversionOf(crd, want).ours {
 		return "It converts no objects yet. "
@@ -147,7 +147,7 @@ func notServed(p *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructur
 		"version, except through replicas that have converted by this policy before. Fix it now. ", p.Spec.CRD)
 }
 
-// because returns the condition that prevents a spec from being served, as text.
+// because returns the condition that prevents the use of the spec, as text.
 func because(p *refractv1alpha1.ConversionPolicy) string {
 	for _, about := range []string{refractv1alpha1.ConversionCompiled, refractv1alpha1.ConversionVerified} {
 		if c := meta.FindStatusCondition(p.Status.Conditions, about); c != nil && c.Status == metav1.ConditionFalse {

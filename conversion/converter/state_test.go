@@ -164,7 +164,7 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// TestSeed checks that the seed depends only on the policy, so that a user of the policy can reproduce a violation.
+// TestSeed checks that the seed depends only on the policy. So a user can reproduce a violation.
 func TestSeed(t *testing.T) {
 	p := policyFrom(t, mapped, "widgets", 1)
 	first := seedOf(p)

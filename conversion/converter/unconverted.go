@@ -25,16 +25,16 @@ import (
 const (
 	// mostUnconverted is the maximum number of objects in a status.
 	mostUnconverted = 20
-	// forgotten is the time without a read after which an object leaves the status.
+	// forgotten is the time after which an object without further reads is removed from the status.
 	forgotten = 24 * time.Hour
-	// renewed is the minimum time between two updates of the time of a read in a status.
+	// renewed is the minimum time between two updates of the read time of an object in a status.
 	renewed = time.Hour
 	// mostLacking is the maximum size of a message, in bytes.
 	mostLacking = 512
 )
 
-// reporter lists objects that do not convert completely, in the statuses of their policies. Every replica adds the
-// objects that it has seen.
+// reporter lists the objects that are not converted completely, in the statuses of their policies. Every replica adds
+// the objects that it has converted.
 type reporter struct {
 	log  logr.Logger
 	logs flowcontrol.RateLimiter
@@ -44,19 +44,19 @@ type reporter struct {
 	policies map[types.UID]*unconverted
 }
 
-// unconverted has the objects of one policy.
+// unconverted has the objects of one policy that are not converted completely.
 type unconverted struct {
 	name string
 
 	mu sync.Mutex
-	// named has the objects in the last known status, with the times of their last reads.
+	// named are the objects in the last known status, with the times of their last reads.
 	named map[unconvertedKey]metav1.Time
-	// seen has the objects that were read since the last write of the status. The value is nil for an object that was
-	// converted completely.
+	// seen are the objects that were read since the last write of the status. An object that was converted completely
+	// has the value nil.
 	seen map[unconvertedKey]*refractv1alpha1.UnconvertedObject
 }
 
-// unconvertedKey identifies an object and the version that it does not convert to.
+// unconvertedKey identifies an object, and the version to which it is not converted completely.
 type unconvertedKey struct{ namespace, name, to string }
 
 func keyOf(o *refractv1alpha1.UnconvertedObject) unconvertedKey {
@@ -67,7 +67,7 @@ func newReporter(log logr.Logger) *reporter {
 	return &reporter{log: log, logs: flowcontrol.NewTokenBucketRateLimiter(1, 10), now: time.Now, policies: map[types.UID]*unconverted{}}
 }
 
-// policy returns the objects of a policy. It creates an empty entry for a new policy.
+// policy returns the objects of a policy. For a new policy it creates an empty list.
 func (r *reporter) policy(p *refractv1alpha1.ConversionPolicy) *unconverted {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -79,7 +79,7 @@ func (r *reporter) policy(p *refractv1alpha1.ConversionPolicy) *unconverted {
 	return u
 }
 
-// know takes over the objects in the status of a policy.
+// know replaces the named objects by those in the status of a policy.
 func (r *reporter) know(p *refractv1alpha1.ConversionPolicy) {
 	named := make(map[unconvertedKey]metav1.Time, len(p.Status.Unconverted))
 	for i := range p.Status.Unconverted {
@@ -91,13 +91,14 @@ func (r *reporter) know(p *refractv1alpha1.ConversionPolicy) {
 	u.named = named
 }
 
-// of returns the function that receives each answer of the engine of a policy.
+// of returns the function to call with each answer for objects of a policy.
 func (r *reporter) of(p *refractv1alpha1.ConversionPolicy) func(*convert.Answer) {
 	u := r.policy(p)
 	return func(a *convert.Answer) { u.answered(a, r.now()) }
 }
 
-// answered records the objects in an answer that were not converted completely, and the known objects that were.
+// answered records the objects in an answer that were not converted completely. It also records known objects that were
+// converted completely.
 func (u *unconverted) answered(a *convert.Answer, now time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -131,8 +132,8 @@ func (u *unconverted) answered(a *convert.Answer, now time.Time) {
 	}
 }
 
-// runnable returns the function that writes the seen objects into the statuses of policies until ctx ends. Every
-// replica runs it.
+// runnable returns a function that adds the seen objects to the statuses of policies until ctx ends. Every replica runs
+// it.
 func (r *reporter) runnable(to client.Client) everywhere {
 	return func(ctx context.Context) error {
 		tick := time.NewTicker(flushed)
@@ -148,7 +149,7 @@ func (r *reporter) runnable(to client.Client) everywhere {
 	}
 }
 
-// flush writes the seen objects into the statuses. After an error it keeps them for the next attempt.
+// flush adds the seen objects to the statuses. After an error, the objects wait for the next call.
 func (r *reporter) flush(ctx context.Context, to client.Client) {
 	r.mu.Lock()
 	all := maps.Clone(r.policies)
@@ -170,7 +171,7 @@ func (r *reporter) flush(ctx context.Context, to client.Client) {
 	}
 }
 
-// due reports whether the status needs a write: objects were seen, or a named one is too old.
+// due reports whether the status needs a write: an object was seen, or a named object is too old.
 func (u *unconverted) due(now time.Time) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -182,7 +183,7 @@ func (u *unconverted) due(now time.Time) bool {
 	return len(u.seen) > 0
 }
 
-// flush merges the seen objects into the status, and reports whether the policy was deleted.
+// flush adds the seen objects to the status. gone is true if the policy was deleted.
 func (u *unconverted) flush(ctx context.Context, to client.Client, uid types.UID, now time.Time) (gone bool, err error) {
 	p := &refractv1alpha1.ConversionPolicy{}
 	if err := to.Get(ctx, types.NamespacedName{Name: u.name}, p); err != nil {
@@ -214,8 +215,9 @@ func (u *unconverted) flush(ctx context.Context, to client.Client, uid types.UID
 	return false, nil
 }
 
-// withSeen returns the new list of objects of a status: first the listed objects, without those that were converted or
-// are too old, then new objects in the order of namespace, name and version. It has at most mostUnconverted objects.
+// withSeen returns the new list of objects for a status. It begins with the present objects, except those that are now
+// converted completely or are too old. New objects follow, in the order of namespace, name and version. The list has at
+// most mostUnconverted objects.
 func withSeen(
 	was []refractv1alpha1.UnconvertedObject, seen map[unconvertedKey]*refractv1alpha1.UnconvertedObject, now time.Time,
 ) []refractv1alpha1.UnconvertedObject {

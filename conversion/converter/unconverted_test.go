@@ -16,7 +16,7 @@ import (
 	"refract.dev/fleet/hub"
 )
 
-// sizes returns an engine for Things whose size must be a number in v2.
+// sizes returns an engine for Things. Their size must be a number in v2.
 func sizes(t *testing.T) *convert.Engine {
 	t.Helper()
 	number := func(dst, value []byte) ([]byte, error) {
@@ -35,14 +35,14 @@ func sizes(t *testing.T) *convert.Engine {
 	return e
 }
 
-// TestAnnotation checks that propagation and conversion use the same name for the annotation.
+// TestAnnotation checks that the API package and the conversion engine have the same name for the annotation.
 func TestAnnotation(t *testing.T) {
 	if convert.Unconverted != refractv1alpha1.UnconvertedAnnotation {
 		t.Errorf("%s and %s are two names", convert.Unconverted, refractv1alpha1.UnconvertedAnnotation)
 	}
 }
 
-// TestKeeper checks that the status lists objects that do not convert completely after their reads.
+// TestKeeper checks that the status lists objects that were read and not converted completely.
 func TestKeeper(t *testing.T) {
 	ctx := t.Context()
 	scheme, err := hub.Scheme()

@@ -37,12 +37,12 @@ const (
 	timeout = 10
 )
 
-// newSpec is the match condition of the webhook: the spec has changed. Metadata, such as finalizers, can be written
-// without a running webhook. The API server increases the generation before it evaluates the condition.
+// newSpec is the match condition of the webhook: the spec has changed. So metadata, such as finalizers, can be changed
+// while no replica runs. The API server increases the generation before it evaluates the condition.
 const newSpec = "request.operation != 'UPDATE' || object.metadata.generation != oldObject.metadata.generation"
 
-// configuration returns the configuration of the webhook. It stays when the program ends, so that no user deletes a
-// needed policy meanwhile.
+// configuration returns the webhook configuration. It stays in the cluster after the program has ended, so that no user
+// can delete a needed policy in the meantime.
 func configuration() webhook.Configuration {
 	cluster := admissionregistrationv1.ClusterScope
 	webhooks := []webhook.Webhook{{
@@ -68,19 +68,21 @@ func configuration() webhook.Configuration {
 	}
 }
 
-// addressed knows the client configuration for a path of the server.
+// addressed returns the client configuration for a path of the server.
 type addressed interface {
 	ClientConfig(path string) *admissionregistrationv1.WebhookClientConfig
 }
 
-// mostRead is the maximum number of JSON values in a policy, old and new version together: six for each field of a
-// policy with the maximum number of spokes and fields. A value may need a hundred times the memory of its JSON text.
+// mostRead is the maximum number of JSON values in the old and the new version of a policy together: six for each field
+// of a policy with the maximum number of spokes and fields. In memory, a value may be a hundred times as large as its
+// JSON text.
 const mostRead = 32 * 256 * 6
 
-// readFor is the maximum time that a request waits before its policy is read.
+// readFor is the maximum time for which a request waits until its policy is read.
 const readFor = 3 * time.Second
 
-// validate returns the handler that decides whether a policy may be written or deleted. Its client reads live objects.
+// validate returns the handler that decides whether a policy may be written or deleted. c must read from the API
+// server, not from a cache.
 func validate(c client.Reader, server addressed) http.Handler {
 	return bounded.Handler((&validator{client: c, server: server, reading: bounded.NewReader(mostRead)}).handle)
 }
@@ -91,7 +93,7 @@ type validator struct {
 	reading *bounded.Reader
 }
 
-// handle answers one request. It waits for its turn, because the memory for concurrent requests is bounded.
+// handle answers one request. The request may wait for others, because the memory for concurrent requests is limited.
 func (v *validator) handle(ctx context.Context, req *admission.Request) (answer *admission.Response, err error) {
 	if req.SubResource != "" {
 		return &admission.Response{}, nil
@@ -108,11 +110,11 @@ func (v *validator) handle(ctx context.Context, req *admission.Request) (answer 
 	return answer, err
 }
 
-// judge reads the policies of a request and decides.
+// judge reads the policies in a request and decides.
 func (v *validator) judge(ctx context.Context, req *admission.Request) (*admission.Response, error) {
 	was, err := policyIn(req.OldObject)
 	if err != nil && req.Operation == admission.Delete {
-		return &admission.Response{}, nil // A policy with this error bypassed validation. It does not serve.
+		return &admission.Response{}, nil // A policy with this error was stored without validation and does not convert objects.
 	}
 	now, err := policyIn(req.Object)
 	switch {
@@ -130,9 +132,9 @@ func (v *validator) judge(ctx context.Context, req *admission.Request) (*admissi
 	}
 }
 
-// understood returns an error for a policy with fields that this replica does not know, for example while another
-// version of the program is being rolled out. The replica would ignore these fields without notice. The API server has
-// already pruned the fields that its definition of ConversionPolicies does not have.
+// understood returns an error for a policy with fields that this replica does not know, for example during a rollout of
+// another version of Refract. The replica would ignore such fields without notice. Fields that the definition of
+// ConversionPolicies does not have are not found here: the API server has already pruned them.
 func understood(text []byte) error {
 	var p struct {
 		Spec json.RawMessage `json:"spec"`
@@ -148,10 +150,10 @@ func understood(text []byte) error {
 	return nil
 }
 
-// policyIn reads a policy; nil for an empty text.
+// policyIn decodes a policy. It returns nil for an empty text.
 func policyIn(text []byte) (*refractv1alpha1.ConversionPolicy, error) {
 	if len(text) == 0 {
-		return nil, nil //nolint:nilnil // There is none, which is no error.
+		return nil, nil //nolint:nilnil // An absent policy is no error.
 	}
 	p := &refractv1alpha1.ConversionPolicy{}
 	if err := json.Unmarshal(text, p); err != nil {
@@ -160,7 +162,7 @@ func policyIn(text []byte) (*refractv1alpha1.ConversionPolicy, error) {
 	return p, nil
 }
 
-// deletion rejects the deletion of a needed policy.
+// deletion rejects the deletion of a policy that its definition needs.
 func (v *validator) deletion(ctx context.Context, p *refractv1alpha1.ConversionPolicy) (*admission.Response, error) {
 	why, err := v.needed(ctx, p)
 	if err != nil || why == "" {
@@ -169,7 +171,7 @@ func (v *validator) deletion(ctx context.Context, p *refractv1alpha1.ConversionP
 	return admission.Denied(conflict(p.Name, why)), nil
 }
 
-// needed returns why a policy must continue to serve; empty if it need not.
+// needed returns the reason why a policy must continue to convert objects; empty if there is none.
 func (v *validator) needed(ctx context.Context, p *refractv1alpha1.ConversionPolicy) (string, error) {
 	if p == nil {
 		return "", nil
@@ -189,8 +191,8 @@ func (v *validator) needed(ctx context.Context, p *refractv1alpha1.ConversionPol
 	return neededBy(p, crd, v.server.ClientConfig(Path+p.Spec.CRD)), nil
 }
 
-// write rejects a policy that does not fit its definition, that would serve beside another one, or that would stop
-// serving while it is needed.
+// write rejects a policy that does not fit its definition, a second policy for a definition, and a change to mode
+// Shadow while the definition needs the policy.
 func (v *validator) write(ctx context.Context, was, now *refractv1alpha1.ConversionPolicy) (*admission.Response, error) {
 	if was != nil && equality.Semantic.DeepEqual(was.Spec, now.Spec) {
 		return &admission.Response{}, nil
@@ -228,8 +230,8 @@ func (v *validator) write(ctx context.Context, was, now *refractv1alpha1.Convers
 	return &admission.Response{Err: err, Warnings: warnings}, nil
 }
 
-// alone returns an error if another policy serves the same definition. A policy whose mode was not Shadow before passes
-// without this check: the reconciler lets the older of two policies serve.
+// alone returns an error if another policy converts the objects of the same definition. A policy that was not a shadow
+// before passes without this check: of two such policies, the reconciler uses the older one.
 func (v *validator) alone(ctx context.Context, was, now *refractv1alpha1.ConversionPolicy) error {
 	if was != nil && was.Spec.Mode != refractv1alpha1.ConversionShadow {
 		return nil
@@ -247,7 +249,7 @@ func (v *validator) alone(ctx context.Context, was, now *refractv1alpha1.Convers
 	return nil
 }
 
-// conflict returns a Conflict error in the form of an API server; nil if there is no reason.
+// conflict returns a Conflict error like that of an API server; nil without a reason.
 func conflict(name, why string) error {
 	if why == "" {
 		return nil
@@ -261,7 +263,7 @@ func conflict(name, why string) error {
 // mostCauses is the maximum number of errors in one answer.
 const mostCauses = 25
 
-// invalid returns the errors of a policy as an Invalid error in the form of an API server.
+// invalid returns the errors of a policy as an Invalid error like that of an API server.
 func invalid(name string, findings []structural.Finding) error {
 	var causes []metav1.StatusCause
 	texts, more := "", 0

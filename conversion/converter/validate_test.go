@@ -45,7 +45,7 @@ func TestValidate(t *testing.T) {
 		there    []client.Object
 		was, now *refractv1alpha1.ConversionPolicy
 		status   metav1.StatusReason // Reason of the rejection; empty for none.
-		text     []string            // Parts of the rejection or the warnings.
+		text     []string            // Parts of the rejection or of the warnings.
 	}{
 		"Good": {"The policy fits its definition.", []client.Object{crd}, nil, policyFrom(t, mapped, "widgets", 0), "", nil},
 		"Findings": {
@@ -139,7 +139,7 @@ func textOf(t *testing.T, p *refractv1alpha1.ConversionPolicy) []byte {
 	return text
 }
 
-// TestValidateOthers checks that the handler allows requests of other kinds, and rejects objects that it cannot read.
+// TestValidateOthers checks that the handler allows requests for other kinds, and rejects unreadable objects.
 func TestValidateOthers(t *testing.T) {
 	scheme, err := hub.Scheme()
 	if err != nil {
@@ -181,7 +181,7 @@ func TestValidateOthers(t *testing.T) {
 	}
 }
 
-// TestInvalid checks that the answer for a policy with many errors stays short.
+// TestInvalid checks that the answer for a policy with many errors is short.
 func TestInvalid(t *testing.T) {
 	p := policyFrom(t, mapped, "widgets", 1)
 	for i := range mostCauses + 2 {

@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	// verifyObjects is the number of generated objects of each version, verifyBudget the time limit for the check of
-	// all laws.
+	// verifyObjects is the number of generated objects of each version. verifyBudget is the time limit of a
+	// verification.
 	verifyObjects = 200
 	verifyBudget  = 5 * time.Second
-	// verifyAgain is the delay before another attempt after a verification without a result.
+	// verifyAgain is the delay before the next attempt after a verification without a result.
 	verifyAgain = time.Minute
-	// verifyWait is the delay before another attempt while other policies are being verified.
+	// verifyWait is the delay before the next attempt while other policies are being verified.
 	verifyWait = time.Second
-	// verifying is the maximum number of concurrent verifications. The reconciler has other work for its remaining
-	// workers.
+	// verifying is the maximum number of concurrent verifications. It leaves some workers of the reconciler free for
+	// other work.
 	verifying = 2
 )
 
-// verifier checks the laws for policies, once for each spec and definition.
+// verifier verifies policies, once for each spec and definition.
 type verifier struct {
 	busy chan struct{} // One slot for each running verification.
 
@@ -40,21 +40,21 @@ type verifier struct {
 
 // verdict is the result of a verification.
 type verdict struct {
-	about  string // A fingerprint of spec and definition.
+	about  string // The fingerprint of the spec and the definition.
 	seed   int64
 	report *verify.Report
 	err    error
-	until  time.Time // The time of the next attempt; zero for never.
-	waits  bool      // Other policies are being verified.
+	until  time.Time // The time of the next attempt; zero for none.
+	waits  bool      // Other policies are being verified, so there is no result.
 }
 
 func newVerifier() *verifier {
 	return &verifier{busy: make(chan struct{}, verifying), verdicts: map[types.UID]verdict{}}
 }
 
-// verify returns the verdict on a policy. The verdict is the same each time, because the seed of the generated objects
-// comes from the policy's UID and generation. verify does not wait for the verification of other policies: the verdict
-// then has waits, and the caller tries again later.
+// verify returns the verdict on a policy. A second verification would use the same generated objects, because their
+// seed is derived from the UID and the generation of the policy. verify does not wait while other policies are being
+// verified: waits is then true in the verdict, and the caller tries again later.
 func (v *verifier) verify(ctx context.Context, p *refractv1alpha1.ConversionPolicy, c compilation) verdict {
 	v.mu.Lock()
 	known, ok := v.verdicts[p.UID]
@@ -69,7 +69,7 @@ func (v *verifier) verify(ctx context.Context, p *refractv1alpha1.ConversionPoli
 		return verdict{waits: true}
 	}
 	out, of := verdict{about: c.about, seed: seedOf(p)}, c.program
-	if of == nil { // The compiler remembers the result of an earlier compilation, but not the program.
+	if of == nil { // A remembered compilation has no program.
 		var err error
 		if of, _, err = compile(&p.Spec, c.definition); err != nil {
 			return verdict{err: err}
@@ -82,12 +82,12 @@ func (v *verifier) verify(ctx context.Context, p *refractv1alpha1.ConversionPoli
 		Seed: uint64(out.seed), Objects: verifyObjects,
 	})
 	if ctx.Err() != nil {
-		return verdict{err: ctx.Err()} // The process ends, which proves nothing about the policy.
+		return verdict{err: ctx.Err()} // The process ends. This proves nothing about the policy.
 	}
 	reason := out.state().reason
 	verifications.WithLabelValues(reason).Inc()
 	if reason == reasonUnverified {
-		out.until = time.Now().Add(verifyAgain) // Another attempt may have more processor time.
+		out.until = time.Now().Add(verifyAgain) // The next attempt may get more processor time.
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -98,7 +98,7 @@ func (v *verifier) verify(ctx context.Context, p *refractv1alpha1.ConversionPoli
 	return out
 }
 
-// seedOf returns the seed of the generated objects of a policy. It has 32 bits, so that a user can type it.
+// seedOf returns the seed for the generated objects of a policy. It has only 32 bits, so that a user can type it.
 func seedOf(p *refractv1alpha1.ConversionPolicy) int64 {
 	h := fnv.New32a()
 	fmt.Fprintf(h, "%s/%d", p.UID, p.Generation)
@@ -108,7 +108,7 @@ func seedOf(p *refractv1alpha1.ConversionPolicy) int64 {
 // good reports whether the verification found no violation.
 func (v verdict) good() bool { return v.state().reason == reasonVerified }
 
-// violation returns the first violation; nil without violations.
+// violation returns the first violation; nil if there is none.
 func (v verdict) violation() *verify.Violation {
 	if v.report == nil {
 		return nil
@@ -149,7 +149,7 @@ func (v verdict) state() state {
 	return yes(reasonVerified, text+kept.String())
 }
 
-// brokenLaw returns a message that names the broken law and shows the object.
+// brokenLaw returns a message with the violated law and the object.
 func brokenLaw(b *verify.Violation) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s, %s to %s", b.Law, b.From, b.To)
@@ -169,7 +169,7 @@ func brokenLaw(b *verify.Violation) string {
 // into writes the verdict into the status of a policy.
 func (v verdict) into(p *refractv1alpha1.ConversionPolicy) {
 	if c := meta.FindStatusCondition(p.Status.Conditions, refractv1alpha1.ConversionVerified); v.waits && c != nil && c.ObservedGeneration == p.Generation {
-		return // The earlier verdict on this generation says more.
+		return // The earlier verdict on this generation has more information.
 	}
 	v.state().into(p, refractv1alpha1.ConversionVerified)
 	if v.report != nil {

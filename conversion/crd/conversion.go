@@ -8,7 +8,7 @@ import (
 	"refract.dev/fleet/offline/manifest"
 )
 
-// Conversion is the conversion part of a CustomResourceDefinition (spec.conversion).
+// Conversion is spec.conversion of a CustomResourceDefinition.
 type Conversion struct {
 	// Strategy is None or Webhook.
 	Strategy string
@@ -16,9 +16,9 @@ type Conversion struct {
 	URL string
 	// Service is NAMESPACE/NAME of the webhook's Service; empty without a Service.
 	Service string
-	// Authority is the decoded PEM bundle (caBundle) of the webhook; empty if it is missing or not base64.
+	// Authority is the decoded PEM of caBundle; empty if caBundle is missing or not base64.
 	Authority []byte
-	// ReviewVersions are the versions of ConversionReview that the webhook understands.
+	// ReviewVersions are the versions of ConversionReview that the webhook accepts.
 	ReviewVersions []string
 }
 
@@ -26,7 +26,7 @@ type Conversion struct {
 func ConversionOf(d *manifest.Document) Conversion {
 	text := func(path ...string) string {
 		value, _, _ := unstructured.NestedFieldNoCopy(d.Content, append([]string{"spec", "conversion"}, path...)...)
-		s, _ := value.(string) // Compilation has already reported values of other types.
+		s, _ := value.(string) // Compile has already reported values of other types.
 		return s
 	}
 	c := Conversion{Strategy: text("strategy"), URL: text("webhook", "clientConfig", "url")}

@@ -31,8 +31,8 @@ func IsPolicy(d *manifest.Document) bool {
 	return d.Content["kind"] == PolicyKind && groupOf(d.Content) == refractv1alpha1.GroupVersion.Group
 }
 
-// converted returns the names of the definitions whose objects a ConversionPolicy among the documents converts.
-// Policies in mode Shadow do not convert, so they do not count.
+// converted returns the names of the definitions whose objects the ConversionPolicies among the documents convert.
+// Policies in mode Shadow do not convert objects.
 func converted(documents []manifest.Document) map[string]bool {
 	names := map[string]bool{}
 	for i := range documents {
@@ -54,9 +54,9 @@ type Policy struct {
 }
 
 // CompilePolicies compiles the ConversionPolicies among the documents against the definitions that they name. The
-// report has the findings on the policies: those of the API server's validation of the manifest and, for valid
-// manifests, those of the compiler. The problems concern policies that cannot be judged, because their definition is
-// missing or because an earlier policy converts the same definition.
+// report has the findings of the API server's validation and, for valid manifests, those of the compiler. The problems
+// are about policies that cannot be compiled because their definition is missing or because an earlier policy names the
+// same definition.
 func CompilePolicies(documents []manifest.Document, definitions []Definition) ([]Policy, *Report, []*manifest.Problem) {
 	r := &Report{Findings: []Finding{}, one: PolicyKind, many: "ConversionPolicies"}
 	var policies []Policy
@@ -90,7 +90,8 @@ func CompilePolicies(documents []manifest.Document, definitions []Definition) ([
 	return policies, r, problems
 }
 
-// definitionOf returns the definition that a policy names in spec.crd, or a problem if the input does not have it.
+// definitionOf returns the definition that a policy names in spec.crd. If the input does not have it, definitionOf
+// returns a problem.
 func definitionOf(d *manifest.Document, name string, definitions []Definition) (*Definition, *manifest.Problem) {
 	var names, plurals []string
 	for i := range definitions {
@@ -100,7 +101,7 @@ func definitionOf(d *manifest.Document, name string, definitions []Definition) (
 		names, plurals = append(names, definitions[i].Name()), append(plurals, definitions[i].Plural())
 	}
 	hint := "--crd accepts a file with the definition"
-	plural, _, _ := strings.Cut(name, ".") // Only plurals are compared: with the same group, any two names would look similar.
+	plural, _, _ := strings.Cut(name, ".") // Only plurals are compared. In one group, any two full names would look similar.
 	if near := nearest.To(plural, plurals); near != "" {
 		hint = fmt.Sprintf("did you mean %s?", names[slices.Index(plurals, near)])
 	} else if len(names) == 1 {
@@ -109,8 +110,7 @@ func definitionOf(d *manifest.Document, name string, definitions []Definition) (
 	return nil, problem(d, "spec.crd", fmt.Sprintf("no CustomResourceDefinition of the input is %q", name), hint)
 }
 
-// specOf returns the spec of a policy, or the findings for which an API server would reject the manifest. The spec is
-// nil if there are findings.
+// specOf returns the spec of a policy. If an API server would reject the manifest, it returns only the findings.
 func specOf(d *manifest.Document) (*refractv1alpha1.ConversionPolicySpec, []structural.Finding) {
 	version, err := policyVersion(d.Content)
 	if err != nil {
@@ -122,7 +122,7 @@ func specOf(d *manifest.Document) (*refractv1alpha1.ConversionPolicySpec, []stru
 	}
 	findings := unknownKeys(decoded.Unknown, version)
 	findings = append(findings, version.Validate(decoded.Object)...)
-	if len(findings) > 1 { // The note about skipped rules has no path. It adds nothing to other findings.
+	if len(findings) > 1 { // The note about skipped rules has no path. Next to other findings it is not useful.
 		findings = slices.DeleteFunc(findings, func(f structural.Finding) bool { return f.Path == "" })
 	}
 	if len(findings) > 0 {
@@ -138,8 +138,8 @@ func specOf(d *manifest.Document) (*refractv1alpha1.ConversionPolicySpec, []stru
 	return nil, []structural.Finding{{Message: err.Error(), Severity: structural.Error, Rule: pipeline.RuleMalformed}}
 }
 
-// unknownKeys returns an error for each path that the version does not define. An API server would drop these fields,
-// and then the policy would convert differently than its text says.
+// unknownKeys returns an error for each path that the version does not define. An API server would drop such fields,
+// and the policy would convert differently than its manifest says.
 func unknownKeys(paths []string, version *structural.Version) []structural.Finding {
 	var findings []structural.Finding
 	for _, path := range paths {
@@ -173,7 +173,7 @@ func keysAt(s *schema.Structural, path string) (key string, known []string) {
 	return key, slices.Sorted(maps.Keys(s.Properties))
 }
 
-// policyVersion returns the version of the ConversionPolicy type that a policy uses.
+// policyVersion returns the schema of the version of ConversionPolicy that a policy has.
 func policyVersion(content map[string]any) (*structural.Version, error) {
 	text, err := fs.ReadFile(config.CRDs, "crd/refract.dev_conversionpolicies.yaml")
 	if err != nil {
@@ -190,7 +190,7 @@ func policyVersion(content map[string]any) (*structural.Version, error) {
 	return definition.VersionOf(content)
 }
 
-// Engine returns the conversion engine for the policies.
+// Engine returns a conversion engine for the policies.
 func Engine(policies []Policy) (*convert.Engine, error) {
 	resources := make([]convert.Resource, len(policies))
 	for i := range policies {
@@ -199,7 +199,7 @@ func Engine(policies []Policy) (*convert.Engine, error) {
 	return convert.New(resources...)
 }
 
-// Strangers returns a problem for each document whose kind no definition defines.
+// Strangers returns a problem for each document whose kind is not defined by any of the definitions.
 func Strangers(foreign []manifest.Document, definitions []Definition) []*manifest.Problem {
 	var problems []*manifest.Problem
 	for i := range foreign {
@@ -210,9 +210,9 @@ func Strangers(foreign []manifest.Document, definitions []Definition) []*manifes
 	return problems
 }
 
-// Convert converts objects to a version of their kinds, given by name. The engine converts only the definitions that
-// have a policy; objects of other definitions must be in that version already. Objects that cannot be converted are in
-// Refused. The result has no Lines.
+// Convert converts objects to the version with the name in to. The engine converts objects whose definition has a
+// policy; all other objects must already have that version. Objects that cannot be converted are in Refused. The result
+// has no Lines.
 func Convert(engine *convert.Engine, objects []Object, to string) *Transformed {
 	t := &Transformed{Objects: []map[string]any{}}
 	for i := range objects {

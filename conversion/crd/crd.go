@@ -1,5 +1,5 @@
-// Package crd reads CustomResourceDefinitions and objects of the defined kinds, and reports what an API server would
-// say about them.
+// Package crd reads CustomResourceDefinitions and objects of the defined kinds, and reports the errors that an API
+// server would report.
 package crd
 
 import (
@@ -39,7 +39,7 @@ func groupOf(content map[string]any) string {
 	version, _ := content["apiVersion"].(string)
 	gv, err := schema.ParseGroupVersion(version)
 	if err != nil {
-		return "" // An invalid apiVersion belongs to no group.
+		return "" // An invalid apiVersion has no group.
 	}
 	return gv.Group
 }
@@ -51,8 +51,8 @@ type Definition struct {
 	Document manifest.Document
 }
 
-// Compile compiles the CustomResourceDefinitions among the documents. The problems list the errors of definitions that
-// cannot be compiled, and each definition whose name an earlier one has.
+// Compile compiles the CustomResourceDefinitions among the documents. The problems are the errors of definitions that
+// cannot be compiled, and each definition that has the same name as an earlier one.
 func Compile(documents []manifest.Document) ([]Definition, []*manifest.Problem) {
 	var definitions []Definition
 	var problems []*manifest.Problem
@@ -77,7 +77,7 @@ func Compile(documents []manifest.Document) ([]Definition, []*manifest.Problem) 
 	return definitions, problems
 }
 
-// uncompiled returns the errors for which a definition cannot be compiled.
+// uncompiled returns the errors that prevent the compilation of a definition.
 func uncompiled(d *manifest.Document, err error) []*manifest.Problem {
 	hint := "refract crd check reports all its errors"
 	var findings []structural.Finding
@@ -95,7 +95,7 @@ func uncompiled(d *manifest.Document, err error) []*manifest.Problem {
 	return problems
 }
 
-// problem returns a problem of a document, placed at one of its fields; without a field, at the document.
+// problem returns a problem of a document. Its place is the field or, if field is empty, the document.
 func problem(d *manifest.Document, field, fact, hint string) *manifest.Problem {
 	place := d.Place
 	if field != "" {
@@ -113,7 +113,7 @@ type Object struct {
 	Version    *structural.Version
 }
 
-// String returns KIND NAMESPACE/NAME, without the empty parts.
+// String returns KIND NAMESPACE/NAME. Empty parts are omitted.
 func (o *Object) String() string {
 	u := &unstructured.Unstructured{Object: o.Document.Content}
 	name := u.GetName()
@@ -132,14 +132,14 @@ func (o *Object) id() [4]string {
 	return [4]string{o.Definition.Group(), o.Definition.Kind(), u.GetNamespace(), u.GetName()}
 }
 
-// sent returns the object as it reaches an API server. Without a namespace, an object of a namespaced kind gets the
-// namespace default. With only a prefix of a name (generateName), it gets a name. An object of a cluster-scoped kind
-// has no namespace. The document is not modified.
+// sent returns the object as an API server receives it. An object of a namespaced kind that has no namespace gets the
+// namespace default. An object that has only a generateName gets a name. An object of a cluster-scoped kind loses its
+// namespace. The document is not modified.
 func (o *Object) sent() map[string]any {
 	content := o.Document.Content
 	metadata, ok := content["metadata"].(map[string]any)
 	if !ok && content["metadata"] != nil {
-		return content // The API server rejects it.
+		return content // The API server rejects such an object.
 	}
 	metadata = maps.Clone(metadata)
 	if metadata == nil {
@@ -147,7 +147,7 @@ func (o *Object) sent() map[string]any {
 	}
 	switch {
 	case !o.Definition.Namespaced():
-		delete(metadata, "namespace") // The API server drops it too.
+		delete(metadata, "namespace") // The API server drops it as well.
 	case metadata["namespace"] == nil || metadata["namespace"] == "":
 		metadata["namespace"] = "default"
 	}
@@ -159,19 +159,19 @@ func (o *Object) sent() map[string]any {
 	return content
 }
 
-// Matched divides documents by whether a definition exists for them. All lists are in the order of the input.
+// Matched divides documents into objects of the definitions, documents of other API groups, and problems. All lists are
+// in the order of the input.
 type Matched struct {
-	// Objects are the documents that have a definition with their version.
+	// Objects are the documents whose kind and version are defined.
 	Objects []Object
-	// Foreign are documents of API groups without a definition. Exception: if a path names a file, and the file has no
-	// object of a definition, its documents are Problems.
+	// Foreign are documents of API groups that no definition has. Exception: if a file is itself one of the paths and
+	// has no object of a definition, its documents are Problems.
 	Foreign []manifest.Document
-	// Problems concern documents that should match a definition and do not: the group of the document is defined, but
-	// not its kind or its version.
+	// Problems are about documents whose group is defined, but not their kind or version.
 	Problems []*manifest.Problem
 }
 
-// Match finds the definition and version of each document. The paths are the files and folders of the input.
+// Match finds the definition and the version of each document. paths are the files and folders of the input.
 // CustomResourceDefinitions and ConversionPolicies are skipped.
 func Match(documents []manifest.Document, definitions []Definition, paths []string) *Matched {
 	m := &Matched{}
@@ -190,7 +190,7 @@ func Match(documents []manifest.Document, definitions []Definition, paths []stri
 		switch {
 		case wrong == nil:
 			m.match(d, definition)
-		case IsPolicy(d): // A policy describes objects, like a definition, and is not one of them.
+		case IsPolicy(d): // Policies are input of the command, like definitions, and not objects to match.
 		case !foreign(d, definitions), named(d.Place.File, paths) && !used[d.Place.File]:
 			m.Problems = append(m.Problems, wrong)
 		default:
@@ -209,15 +209,16 @@ func (m *Matched) match(d *manifest.Document, definition *Definition) {
 	m.Objects = append(m.Objects, Object{Document: *d, Definition: definition, Version: version})
 }
 
-// named reports whether a file is itself one of the paths. A file inside a folder among the paths is not.
+// named reports whether a file is itself one of the paths. It returns false for a file that is only inside a folder of
+// the paths.
 func named(file string, paths []string) bool {
 	return slices.ContainsFunc(paths, func(p string) bool {
 		return p == manifest.Stdin && file == "stdin" || filepath.Clean(p) == file
 	})
 }
 
-// foreign reports whether a document without a definition belongs to another API group. A document without an
-// apiVersion is foreign if no definition has its kind.
+// foreign reports whether a document belongs to an API group that no definition has. Without an apiVersion, it reports
+// whether no definition has the kind.
 func foreign(d *manifest.Document, definitions []Definition) bool {
 	version, _ := d.Content["apiVersion"].(string)
 	return !slices.ContainsFunc(definitions, func(one Definition) bool {
@@ -225,7 +226,8 @@ func foreign(d *manifest.Document, definitions []Definition) bool {
 	})
 }
 
-// find returns the definition of a document's group and kind, or a problem if the input does not have it.
+// find returns the definition of the group and kind of a document. If the input does not have it, find returns a
+// problem.
 func find(d *manifest.Document, definitions []Definition) (*Definition, *manifest.Problem) {
 	for _, key := range []string{"apiVersion", "kind"} {
 		switch value := d.Content[key].(type) {
@@ -262,7 +264,7 @@ func find(d *manifest.Document, definitions []Definition) (*Definition, *manifes
 	return nil, problem(d, "kind", "no CustomResourceDefinition of the input defines "+what, hint)
 }
 
-// noVersion returns the problem of a document whose kind is defined, but not in its version.
+// noVersion returns the problem of a document whose kind is defined, but whose version is not.
 func noVersion(d *manifest.Document, definition *Definition) *manifest.Problem {
 	names := VersionNames(definition.Definition)
 	version, _ := d.Content["apiVersion"].(string)
@@ -274,7 +276,7 @@ func noVersion(d *manifest.Document, definition *Definition) *manifest.Problem {
 	return problem(d, "apiVersion", fmt.Sprintf("%s has no version %q", definition.Name(), version), hint)
 }
 
-// VersionNames returns the names of the versions of a definition, in its order.
+// VersionNames returns the names of the versions of a definition, in the order of the manifest.
 func VersionNames(d *structural.Definition) []string {
 	names := make([]string, len(d.Versions()))
 	for i, v := range d.Versions() {

@@ -51,7 +51,7 @@ func compiled(t *testing.T, text string) []Object {
 	return matched.Objects
 }
 
-// TestSent verifies that the object an API server gets has a namespace and a name, and that the document does not
+// TestSent verifies that the object for an API server has a namespace and a name, and that the document does not
 // change.
 func TestSent(t *testing.T) {
 	cases := map[string]struct {

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestFirstLines verifies that a long text shows its first lines and how to see the rest.
+// TestFirstLines verifies that a long text is cut after its first lines, with a hint at the rest.
 func TestFirstLines(t *testing.T) {
 	cases := map[string]struct {
 		reason, text string

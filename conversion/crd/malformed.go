@@ -16,7 +16,7 @@ import (
 )
 
 // undecodable returns the reasons why a definition cannot be decoded: one finding for each value of a wrong type,
-// sorted by path. If no such value is found, the only finding is err, the error of the decoder.
+// sorted by path. If there is no such value, the only finding is err, the error of the decoder.
 func undecodable(content map[string]any, err error) []structural.Finding {
 	if errors.Is(err, structural.ErrNotDefinition) {
 		return []structural.Finding{{Path: "apiVersion", Message: err.Error(), Severity: structural.Error, Rule: pipeline.RuleMalformed}}
@@ -27,19 +27,18 @@ func undecodable(content map[string]any, err error) []structural.Finding {
 	return []structural.Finding{{Message: err.Error(), Severity: structural.Error, Rule: pipeline.RuleMalformed}}
 }
 
-// malformed returns a finding for each value of a definition that has a wrong type; none if the definition can be
-// decoded.
+// malformed returns a finding for each value of a wrong type in a definition; none if the definition can be decoded.
 func malformed(content map[string]any) []structural.Finding {
 	var s search
 	s.look(nil, content)
 	return structural.Sort(s.found)
 }
 
-// search finds the values that cannot be decoded. The decoder reports only the first one, and names it by its own Go
-// types. So search decodes one value at a time, with only the maps and lists around it.
+// search finds the values that cannot be decoded. The decoder reports only the first such value, and uses names of Go
+// types. So search decodes the values one at a time, each with only the maps and lists around it.
 type search struct{ found []structural.Finding }
 
-// look checks a value. The path consists of names and indexes.
+// look checks a value, and the values inside it. The path consists of names and indexes.
 func (s *search) look(path []any, value any) {
 	err := decodes(path, value)
 	if err == nil {
@@ -67,7 +66,7 @@ func (s *search) look(path []any, value any) {
 	}
 }
 
-// decodes returns the error of decoding a definition that has only this value.
+// decodes decodes a definition that has only this value, and returns the error.
 func decodes(path []any, value any) error {
 	for _, step := range slices.Backward(path) {
 		if name, ok := step.(string); ok {
@@ -83,7 +82,8 @@ func decodes(path []any, value any) error {
 	return json.Unmarshal(data, &apiextensionsv1.CustomResourceDefinition{})
 }
 
-// mismatch describes the error of a value: its type and the types that decode, or else the error of the decoder.
+// mismatch describes the error of a value: its type and the accepted types. If the type is not the problem, it returns
+// the error of the decoder.
 func mismatch(path []any, value any, err error) string {
 	is := tree.TypeName(value)
 	var want []string
@@ -102,7 +102,7 @@ func mismatch(path []any, value any, err error) string {
 	return fmt.Sprintf("is %s, want %s", is, strings.Join(want, " or "))
 }
 
-// tables are the fields whose keys the author of a definition chooses.
+// tables are fields that are maps with arbitrary keys.
 var tables = []string{"properties", "patternProperties", "definitions", "dependencies", "labels", "annotations"}
 
 // pathText formats a path like an API server.

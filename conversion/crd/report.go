@@ -17,8 +17,8 @@ import (
 	"refract.dev/internal/output"
 )
 
-// Finding is a finding together with the object that it concerns. The JSON omits fields that are clear from the
-// context: for example, the name and the file if only one definition is checked.
+// Finding is a finding and the object that it is about. The JSON omits fields that are clear from the context: for
+// example, the name and the file if only one definition is checked.
 type Finding struct {
 	structural.Finding
 
@@ -33,12 +33,12 @@ type Finding struct {
 
 // Report is a list of findings. Its JSON is an object with the field findings.
 type Report struct {
-	// Findings are in the order of the input, and sorted by path within a document. Without findings, the list is
-	// empty, not nil.
+	// Findings are in the order of the input. The findings of one document are sorted by path. Without findings the
+	// list is empty, not nil.
 	Findings []Finding `json:"findings"`
 
 	looked    int
-	one, many string // The checked kind, in singular and plural.
+	one, many string // The checked kind, as singular and plural.
 }
 
 // add adds the findings on a document, sorted by path.
@@ -59,7 +59,7 @@ func (r *Report) add(d *manifest.Document, findings []structural.Finding) {
 	}
 }
 
-// Has reports whether there is a finding of this severity or a worse one.
+// Has reports whether there is a finding of at least this severity.
 func (r *Report) Has(least structural.Severity) bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool {
 		return least == structural.Warning || f.Severity == structural.Error
@@ -73,11 +73,12 @@ func (r *Report) Errors() *Report {
 	return &errs
 }
 
-// Check checks CustomResourceDefinitions, and skips other documents. A definition whose name is also among the old
-// definitions is checked as an update of the old one. Findings on conversion with strategy None are left out for
-// definitions whose objects a ConversionPolicy converts. With several definitions, each finding has a name and a file.
-// A definition that cannot be decoded is a finding. The problems concern old definitions: one that cannot be decoded,
-// and a second one of the same name. The report does not cover a definition whose old one cannot be decoded.
+// Check checks CustomResourceDefinitions, and skips other documents. If old has a definition of the same name, the
+// definition is checked as an update of the old one. If a ConversionPolicy converts the objects of a definition, the
+// findings about its strategy None are omitted. If several definitions are checked, each finding has a name and a file.
+// A definition that cannot be decoded is a finding. The problems are about old definitions: an old definition that
+// cannot be decoded, and a second one of the same name. If an old definition cannot be decoded, the report does not
+// have findings about the new one.
 func Check(documents, old []manifest.Document) (*Report, []*manifest.Problem) {
 	r := &Report{Findings: []Finding{}, one: Kind, many: Kind + "s"}
 	before, problems := byName(old)
@@ -106,7 +107,7 @@ func Check(documents, old []manifest.Document) (*Report, []*manifest.Problem) {
 	return r, problems
 }
 
-// byName returns the definitions by name. A second definition of the same name is a problem.
+// byName returns the definitions by name. It reports a second definition of the same name as a problem.
 func byName(documents []manifest.Document) (map[string]*manifest.Document, []*manifest.Problem) {
 	named := map[string]*manifest.Document{}
 	var problems []*manifest.Problem
@@ -124,7 +125,7 @@ func byName(documents []manifest.Document) (map[string]*manifest.Document, []*ma
 	return named, problems
 }
 
-// check checks a definition; old may be nil. An error means that old cannot be decoded.
+// check checks a definition. old may be nil. An error means that old cannot be decoded.
 func check(d, old *manifest.Document) ([]structural.Finding, error) {
 	findings, err := structural.Check(d.Content)
 	if err != nil {
@@ -169,7 +170,7 @@ func (r *Report) WriteSARIF(w io.Writer) error {
 	return lint.WriteSARIFOf(w, explain(worst), findings)
 }
 
-// sarif returns the findings in the form of a SARIF log, and the worst severity of each rule.
+// sarif returns the findings for a SARIF log, and the worst severity of each rule.
 func (r *Report) sarif() ([]lint.Finding, map[lint.Code]lint.Severity) {
 	findings := make([]lint.Finding, len(r.Findings))
 	worst := map[lint.Code]lint.Severity{}
@@ -183,7 +184,7 @@ func (r *Report) sarif() ([]lint.Finding, map[lint.Code]lint.Severity) {
 	return findings, worst
 }
 
-// meanings are the titles of the API server's rules. For all rules, the details are in the findings.
+// meanings are the titles of rules. The details are in the messages of the findings.
 var meanings = map[lint.Code]string{
 	"FieldValueNotFound":     "A value refers to something that does not exist",
 	"FieldValueRequired":     "A value is missing",

@@ -11,18 +11,20 @@ import (
 	"refract.dev/internal/output"
 )
 
-// Simulation is the path of an object through an API server: the steps, with the changes and findings of each.
+// Simulation shows what an API server does with an object. It has the steps from the write to the read, each with its
+// changes and findings.
 type Simulation struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// Object is KIND NAMESPACE/NAME, and Definition the name of its CustomResourceDefinition.
+	// Object is KIND NAMESPACE/NAME. Definition is the name of its CustomResourceDefinition.
 	Object     string `json:"object"`
 	Definition string `json:"definition"`
-	// From is the version of the written object, Stored the storage version, and To the version of the read object.
+	// From is the version in which the object is written, Stored is the storage version, and To is the version in which
+	// the object is read.
 	From   string `json:"from"`
 	Stored string `json:"stored"`
 	To     string `json:"to"`
-	// Refused reports whether the API server rejects the request.
+	// Refused is true if the API server rejects the request.
 	Refused bool `json:"refused"`
 
 	*pipeline.Trace
@@ -36,7 +38,7 @@ const (
 	SimulationKind       = "Simulation"
 )
 
-// Simulate creates an object and reads it back in the version to; if to is empty, in the object's own version.
+// Simulate creates an object, and reads it in the version to. If to is empty, it reads the version of the object.
 func Simulate(o *Object, to string, hooks pipeline.Hooks) (*Simulation, error) {
 	if to == "" {
 		to = o.Version.Name()

@@ -21,16 +21,17 @@ import (
 	"refract.dev/fleet/offline/manifest"
 )
 
-// Suggestion is a first draft of a ConversionPolicy for a definition.
+// Suggestion is a draft of a ConversionPolicy for a definition.
 type Suggestion struct {
-	// Findings are the errors and warnings of compiling the policy, or of its validation by an API server.
+	// Findings are the errors and warnings of the compiler. If an API server would reject the policy, they are the
+	// errors of its validation.
 	Findings []structural.Finding
 
 	policy *refractv1alpha1.ConversionPolicy
 	notes  []string
 }
 
-// Suggest drafts a policy for a definition. The hub is the name of a version; if it is empty, Suggest chooses one.
+// Suggest drafts a policy for a definition. hub is the name of a version; if hub is empty, Suggest chooses one.
 func Suggest(definition *Definition, hub string) (*Suggestion, error) {
 	p, notes, err := suggest.Policy(definition.Definition, hub)
 	if err != nil {
@@ -40,20 +41,21 @@ func Suggest(definition *Definition, hub string) (*Suggestion, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encoding the policy: %w", err)
 	}
-	if _, refused := specOf(&manifest.Document{Content: content}); len(refused) > 0 { // For example, the policy has too many entries.
+	if _, refused := specOf(&manifest.Document{Content: content}); len(refused) > 0 { // For example, there are too many entries.
 		return &Suggestion{Findings: refused, policy: p, notes: notes}, nil
 	}
 	_, findings := policy.Compile(&p.Spec, definition.Definition)
 	return &Suggestion{Findings: findings, policy: p, notes: notes}, nil
 }
 
-// place matches the beginning of a note that names its place: a spoke, and one of its entries or key lists.
+// place matches the beginning of a note that names a place in the policy: a spoke, and perhaps an entry of its fields
+// or lists.
 var place = regexp.MustCompile(`^spec\.spokes\[(\d+)\](?:\.(fields|lists)\[(\d+)\])?[^:]*: `)
 
-// remarks are the notes of a suggestion, by their place.
+// remarks are the notes for each place in the policy.
 type remarks map[string][]string
 
-// at returns the key of a place in remarks.
+// at returns the key in remarks for a place.
 func at(spoke int, list string, index int) string { return fmt.Sprint(spoke, list, index) }
 
 func (s *Suggestion) remarks() (remarks, []string) {
@@ -65,10 +67,10 @@ func (s *Suggestion) remarks() (remarks, []string) {
 			general = append(general, prefix+note)
 			return
 		}
-		spoke, _ := strconv.Atoi(m[1]) // The expression matches only digits.
+		spoke, _ := strconv.Atoi(m[1]) // Cannot fail: the group consists of digits.
 		index, _ := strconv.Atoi(m[3])
 		key, text := at(spoke, m[2], index), prefix+note[len(m[0]):]
-		if !slices.Contains(placed[key], text) { // Several pairs of one map may have the same note.
+		if !slices.Contains(placed[key], text) { // Several pairs of a map may have the same note.
 			placed[key] = append(placed[key], text)
 		}
 	}
@@ -86,8 +88,8 @@ func (s *Suggestion) remarks() (remarks, []string) {
 	return placed, general
 }
 
-// WriteYAML writes the policy as a YAML document. Decisions that the user has to make are comments above the lines that
-// they concern.
+// WriteYAML writes the policy as a YAML document. Comments name the decisions of the user, each above the lines that it
+// is about.
 func (s *Suggestion) WriteYAML(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	placed, general := s.remarks()
@@ -133,7 +135,7 @@ func writeSpoke(out *bufio.Writer, spoke *refractv1alpha1.ConversionSpoke, index
 	return nil
 }
 
-// item writes an item of a list. The paths (hub, spoke) come first.
+// item writes an item of a list. Its fields hub and spoke come first.
 func item(out *bufio.Writer, indent string, value any) error {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(value)
 	if err != nil {
@@ -156,7 +158,7 @@ func item(out *bufio.Writer, indent string, value any) error {
 	return nil
 }
 
-// rank sorts the paths (hub, spoke) before all other fields.
+// rank sorts the fields hub and spoke before all other fields.
 func rank(name string) int {
 	if i := slices.Index([]string{"hub", "spoke"}, name); i >= 0 {
 		return i
@@ -170,10 +172,10 @@ func comments(out *bufio.Writer, indent string, notes []string) {
 	}
 }
 
-// commentWidth is the maximum length of comment lines, except for lines with a single longer word.
+// commentWidth is the maximum length of a comment line. A line with a single word may be longer.
 const commentWidth = 100
 
-// comment writes a text as a comment in the form of a sentence.
+// comment writes a text as a comment that is a sentence.
 func comment(out *bufio.Writer, indent, text string) {
 	line := indent + "#"
 	for word := range strings.FieldsSeq(sentence(text)) {
@@ -186,7 +188,7 @@ func comment(out *bufio.Writer, indent, text string) {
 	fmt.Fprintln(out, line)
 }
 
-// sentence makes a sentence of a text: with a period, and with a capital letter unless the first word is a name.
+// sentence turns a text into a sentence: with a period, and with a capital letter unless the first word is a name.
 func sentence(text string) string {
 	text = strings.TrimSuffix(text, ".") + "."
 	if first, _, _ := strings.Cut(text, " "); strings.Trim(first, "abcdefghijklmnopqrstuvwxyz") == "" && first != "" {

@@ -11,7 +11,7 @@ import (
 	"refract.dev/fleet/offline/manifest"
 )
 
-// TestSuggestTooMany verifies that a suggestion which an API server would reject has a comment about it at the spoke.
+// TestSuggestTooMany verifies that a suggestion that an API server would reject has a comment about it at the spoke.
 func TestSuggestTooMany(t *testing.T) {
 	var properties []string
 	for i := range 257 {
@@ -57,7 +57,7 @@ func suggested(t *testing.T, crd map[string]any) (*Suggestion, string) {
 	return suggestion, text.String()
 }
 
-// TestSuggestSaysItOnce verifies that several pairs of a map with the same note have one comment.
+// TestSuggestSaysItOnce verifies that a note appears only once if several pairs of a map have it.
 func TestSuggestSaysItOnce(t *testing.T) {
 	var content map[string]any
 	if err := yaml.Unmarshal([]byte(`

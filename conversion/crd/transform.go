@@ -14,13 +14,13 @@ import (
 	"refract.dev/tree"
 )
 
-// Transformed is the result of transforming objects.
+// Transformed is the result of a transformation of objects.
 type Transformed struct {
 	// Objects are the transformed objects, in the order of the input.
 	Objects []map[string]any
-	// Lines describe the changes, one each: PLACE: OBJECT: CHANGE (VERSION).
+	// Lines describe the changes, one change on each line: PLACE: OBJECT: CHANGE (VERSION).
 	Lines []string
-	// Refused has a problem for each object that could not be transformed, for example because it cannot be decoded.
+	// Refused has a problem for each object that could not be transformed, for example because decoding failed.
 	Refused []*manifest.Problem
 }
 
@@ -45,7 +45,7 @@ func Transform(objects []Object, do func(*structural.Version, map[string]any) (*
 	return t
 }
 
-// WriteYAML writes the objects as one stream of YAML documents, suitable for kubectl apply.
+// WriteYAML writes the objects as YAML documents for kubectl apply.
 func (t *Transformed) WriteYAML(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	for _, object := range t.Objects {
@@ -67,7 +67,7 @@ func (t *Transformed) WriteJSON(w io.Writer) error {
 	}{"v1", "List", t.Objects})
 }
 
-// fieldOf returns the path of a change in the format of an API server.
+// fieldOf returns the path of a change in the notation of an API server.
 func fieldOf(c *tree.Change, before, after map[string]any) string {
 	if c.Op == tree.OpRemove {
 		return manifest.FieldOf(before, c.Path)
@@ -95,7 +95,7 @@ func valueText(value any) string {
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(value); err != nil {
-		return fmt.Sprint(value) // Values of a manifest can always be encoded.
+		return fmt.Sprint(value) // A value of a manifest can always be encoded.
 	}
 	return strings.TrimSuffix(text.String(), "\n")
 }

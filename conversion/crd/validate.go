@@ -11,10 +11,11 @@ import (
 	"refract.dev/fleet/offline/manifest"
 )
 
-// Validate checks objects like an API server that stores them: each object is decoded, which finds unknown fields, and
-// validated. An object is checked as an update if the old objects have one of the same kind, namespace and name. A
-// status that has its own endpoint is not checked, because a create drops the status and an update keeps the old one.
-// The problems concern objects that cannot be compared with their old ones, and old objects that occur twice.
+// Validate checks objects as an API server does before it stores them: it decodes each object, which finds unknown
+// fields, and validates it. If old has an object of the same kind, namespace and name, the object is checked as an
+// update. A status with an endpoint of its own is not checked, because a create drops it and an update keeps the old
+// one. The problems are about objects that cannot be compared with their old ones, and about old objects that occur
+// twice.
 func Validate(objects, old []Object) (*Report, []*manifest.Problem) {
 	r := &Report{Findings: []Finding{}, one: "object", many: "objects"}
 	var problems []*manifest.Problem
@@ -42,7 +43,7 @@ func Validate(objects, old []Object) (*Report, []*manifest.Problem) {
 	return r, problems
 }
 
-// errConvert reports that only a webhook could convert the old object to the version of the new one.
+// errConvert means that the version of the new object requires a conversion of the old object by a webhook.
 var errConvert = errors.New("a webhook would convert it")
 
 func hintOf(err error) string {
@@ -52,7 +53,7 @@ func hintOf(err error) string {
 	return ""
 }
 
-// validate checks one object; old may be nil.
+// validate checks one object. old may be nil.
 func (o *Object) validate(old *Object) ([]structural.Finding, error) {
 	if !o.Version.Served() {
 		return []structural.Finding{pipeline.NotServed(o.Version)}, nil
@@ -60,7 +61,7 @@ func (o *Object) validate(old *Object) ([]structural.Finding, error) {
 	decoded, err := o.Version.Decode(o.sent())
 	if err != nil {
 		malformed := structural.Finding{Message: err.Error(), Severity: structural.Error, Rule: pipeline.RuleMalformed}
-		return []structural.Finding{malformed}, nil //nolint:nilerr // It is what is found.
+		return []structural.Finding{malformed}, nil //nolint:nilerr // The error is a finding.
 	}
 	findings := pipeline.Unknown(decoded)
 	if old == nil {
@@ -73,7 +74,7 @@ func (o *Object) validate(old *Object) ([]structural.Finding, error) {
 	return append(findings, o.Version.ValidateUpdate(pipeline.Prepared(o.Version, decoded.Object, was), was)...), nil
 }
 
-// as returns an old object as an API server would return it in the given version.
+// as returns an old object as an API server would return it in this version.
 func (o *Object) as(version *structural.Version) (map[string]any, error) {
 	stored, err := o.Version.Decode(o.sent())
 	if err != nil {
@@ -94,7 +95,7 @@ func (o *Object) as(version *structural.Version) (map[string]any, error) {
 	return pruned.Object, nil
 }
 
-// New returns the objects without an old object of the same kind, namespace and name.
+// New returns the objects that have no old object of the same kind, namespace and name.
 func New(objects, old []Object) []*Object {
 	before := make(map[[4]string]bool, len(old))
 	for i := range old {

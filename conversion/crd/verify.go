@@ -15,19 +15,19 @@ import (
 	"refract.dev/fleet/offline/render"
 )
 
-// Verification is the result of checking a policy against the laws of conversion. Its JSON is one document.
+// Verification is the result of a check of a policy against the laws of conversion. Its JSON is one document.
 type Verification struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// Policy is the name of the policy, and Definition the name of its CustomResourceDefinition.
+	// Policy is the name of the policy. Definition is the name of its CustomResourceDefinition.
 	Policy     string `json:"policy"`
 	Definition string `json:"definition"`
 	// Against is the URL of the webhook that the policy was compared with; empty without a comparison.
 	Against string `json:"against,omitempty"`
-	// Findings are the findings of compiling the policy. If they include an error, nothing was verified.
+	// Findings are the findings of the compiler. If one of them is an error, nothing was verified.
 	Findings []Finding `json:"findings"`
-	// Recorded are the recorded objects that are invalid in their version or violate a law, in the order of their
-	// numbers.
+	// Recorded are those recorded objects that are invalid in their version or that violate a law, in the order of
+	// their numbers.
 	Recorded []RecordedObject `json:"recorded,omitempty"`
 	// Result is nil if nothing was verified.
 	Result *verify.Report `json:"result,omitempty"`
@@ -36,16 +36,16 @@ type Verification struct {
 	document manifest.Document
 }
 
-// RecordedObject is an object of the input, as opposed to a generated one.
+// RecordedObject is an object of the input. The other checked objects are generated.
 type RecordedObject struct {
-	// Number is the number of the object in Result, counted from 0.
+	// Number is the number of the object in Result. The first object has the number 0.
 	Number    int    `json:"number"`
 	File      string `json:"file"`
 	Line      int    `json:"line"`
 	Version   string `json:"version"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
-	// Invalid is the reason for which an API server would reject the object in its version; empty if it would not.
+	// Invalid is the reason why an API server would reject the object in its version; empty if it would not.
 	Invalid string `json:"invalid,omitempty"`
 
 	called string
@@ -60,7 +60,7 @@ const (
 	VerificationKind       = "Verification"
 )
 
-// NewVerification returns the Verification of one policy before its laws are checked: it has only the report of the
+// NewVerification returns the Verification of a policy before the laws are checked. It has only the findings of the
 // compiler.
 func NewVerification(d *manifest.Document, compiled *Report) *Verification {
 	v := &Verification{
@@ -68,14 +68,14 @@ func NewVerification(d *manifest.Document, compiled *Report) *Verification {
 		Findings: compiled.Findings, compiled: compiled, document: *d,
 	}
 	if spec, ok := d.Content["spec"].(map[string]any); ok {
-		v.Definition, _ = spec["crd"].(string) // A value of another type is a finding.
+		v.Definition, _ = spec["crd"].(string) // If the value has another type, there is a finding about it.
 	}
 	return v
 }
 
 // Verify checks a policy against the laws, with generated objects and with recorded objects of its definition. If
-// theirs is not nil, Verify only compares the results of the policy with the results of theirs, and ignores o.Laws.
-// Verify sets o.Recorded itself. It runs until ctx ends at the latest.
+// theirs is not nil, Verify only compares the results of the policy with those of theirs, and ignores o.Laws. Verify
+// sets o.Recorded itself. It returns when ctx ends, at the latest.
 func (v *Verification) Verify(ctx context.Context, p *Policy, theirs verify.Subject, recorded []Object, o verify.Options) error {
 	engine, err := Engine([]Policy{*p})
 	if err != nil {
@@ -122,7 +122,7 @@ func (v *Verification) name(recorded []Object) {
 	}
 }
 
-// objectsOf returns the recorded objects that a violation concerns.
+// objectsOf returns the recorded objects of a violation.
 func (v *Verification) objectsOf(w *verify.Violation) []RecordedObject {
 	var out []RecordedObject
 	for i := range v.Recorded {
@@ -156,7 +156,8 @@ func summaries() map[verify.Law]string {
 	return all
 }
 
-// at returns the place to fix a violation: the rule that set the value, if it is known, and else the policy.
+// at returns the place where a user can fix a violation. It is the rule that set the value or, if that rule is unknown,
+// the policy.
 func (v *Verification) at(w *verify.Violation) manifest.Place {
 	if w.Rule == "" {
 		return v.document.Place
@@ -164,7 +165,7 @@ func (v *Verification) at(w *verify.Violation) manifest.Place {
 	return v.document.At(w.Rule)
 }
 
-// violationText returns PATH: MESSAGE of a violation, without its law, rule and versions.
+// violationText returns PATH: MESSAGE of a violation. It omits the law, the rule and the versions.
 func violationText(w *verify.Violation) string {
 	if w.Path == "" || strings.HasPrefix(w.Message, w.Path) {
 		return w.Message
@@ -172,7 +173,7 @@ func violationText(w *verify.Violation) string {
 	return w.Path + ": " + w.Message
 }
 
-// ruleText returns violationText with the rule in front, if the rule is known.
+// ruleText returns violationText after the rule, if the rule is known.
 func ruleText(w *verify.Violation) string {
 	if w.Rule == "" {
 		return violationText(w)

@@ -13,22 +13,21 @@ import (
 	"refract.dev/conversion/structural/pipeline"
 )
 
-// The largest batch of objects sent to a webhook in one review. An API server likewise sends a page of a list.
+// Limits of the objects in one review. An API server also sends several objects, a page of a list, in one review.
 const (
 	batchObjects = 250
 	batchBytes   = 4 << 20
 )
 
-// Webhook converts by calling a conversion webhook. It is a [verify.Subject] that sends the same requests as an API
-// server and applies the same checks to the answers.
+// Webhook is a [verify.Subject] that converts objects with a conversion webhook. It sends the same requests as an API
+// server, and checks the answers in the same way.
 type Webhook struct {
 	mu        sync.Mutex
 	converter *review.Converter
 	failed    error
 }
 
-// NewWebhook returns a Webhook that converts the objects of a definition at an endpoint. The definition determines the
-// versions of the reviews.
+// NewWebhook returns a Webhook for the objects of a definition. The definition has the versions of the reviews.
 func NewWebhook(d *Definition, w review.Webhook) (*Webhook, error) {
 	converter, err := review.NewConverter(d.Definition, ConversionOf(&d.Document).ReviewVersions, w)
 	if err != nil {
@@ -37,16 +36,16 @@ func NewWebhook(d *Definition, w review.Webhook) (*Webhook, error) {
 	return &Webhook{converter: converter}, nil
 }
 
-// Err returns the first error for which the webhook gave no answer; nil if it always answered. A refusal is an answer.
-// An error after the end of the context is not recorded.
+// Err returns the first error of a call that the webhook did not answer; nil if it answered all calls. A Failure in the
+// answer is an answer. Errors after the end of the context are ignored.
 func (w *Webhook) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.failed
 }
 
-// Convert returns the objects in an API version, in the same order, or an error and no objects. The objects are not
-// modified. After the first call without an answer, the webhook is not called again.
+// Convert returns the objects in an API version, in the same order. After an error it returns no objects. The objects
+// are not modified. After the first call without an answer, the webhook is not called again.
 func (w *Webhook) Convert(ctx context.Context, objects [][]byte, apiVersion string) ([][]byte, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

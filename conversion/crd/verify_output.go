@@ -18,8 +18,8 @@ import (
 // WriteJSON writes the verification as one JSON document.
 func (v *Verification) WriteJSON(w io.Writer) error { return writeJSON(w, v) }
 
-// WriteText writes the findings of compiling the policy, a line for each law, the violations with the smallest object
-// that shows each, and a line with the totals.
+// WriteText writes the findings of the compiler, a line for each law, the violations, and a line with the totals. Each
+// violation has the smallest object that shows it.
 func (v *Verification) WriteText(w io.Writer) error {
 	if len(v.Findings) > 0 {
 		if err := v.compiled.WriteText(w); err != nil {
@@ -57,7 +57,7 @@ func (v *Verification) WriteText(w io.Writer) error {
 	return out.Flush()
 }
 
-// mark returns the mark of a law. A law without any check gets "-".
+// mark returns the mark of a law. If nothing was checked for the law, the mark is "-".
 func mark(l *verify.LawResult) string {
 	switch {
 	case len(l.Violations) > 0:
@@ -82,12 +82,12 @@ func (v *Verification) writeViolation(out *bufio.Writer, w *verify.Violation) er
 	return nil
 }
 
-// mostLines is the maximum number of lines of an object, and of recorded objects, in a text. Longer listings are hard
-// to read.
+// mostLines is the maximum number of lines of an object, and the maximum number of recorded objects, in a text. Longer
+// lists are hard to read.
 const mostLines = 20
 
-// evidence returns the recorded objects that violate a law, and as YAML the smallest violating object with the actual
-// and the expected result. Each part is cut to the first lines; if most is 0, nothing is cut.
+// evidence returns the recorded objects that violate a law. It also returns, as YAML, the smallest violating object
+// with the actual and the expected result. Each part is cut after its first lines; with most 0, nothing is cut.
 func (v *Verification) evidence(w *verify.Violation, most int) (string, error) {
 	var text, found strings.Builder
 	for _, o := range v.objectsOf(w) {
@@ -110,8 +110,8 @@ func (v *Verification) evidence(w *verify.Violation, most int) (string, error) {
 	return text.String(), nil
 }
 
-// firstLines returns the first lines of a text and the number of the remaining ones. It returns the whole text if most
-// is 0 or if only one line would be cut.
+// firstLines returns the first lines of a text and the number of the other lines. If most is 0, or if only one line
+// would be cut, it returns the whole text.
 func firstLines(text string, most int) string {
 	lines := strings.SplitAfter(strings.TrimSuffix(text, "\n"), "\n")
 	left := len(lines) - most
@@ -121,11 +121,11 @@ func firstLines(text string, most int) string {
 	return strings.Join(lines[:most], "") + fmt.Sprintf("  … %d more lines (-o json has all)\n", left)
 }
 
-// compileCase is the name of the JUnit case of a policy that does not compile. Such a policy is not checked against
-// laws.
+// compileCase is the name of the JUnit case of a policy that does not compile. The laws of such a policy are not
+// checked.
 const compileCase = "Compile"
 
-// WriteJUnit writes the verification as JUnit XML: a case for each law. For a policy that does not compile, the only
+// WriteJUnit writes the verification as JUnit XML, with a case for each law. If the policy does not compile, the only
 // case is Compile.
 func (v *Verification) WriteJUnit(w io.Writer) error {
 	file := v.document.Place.File
@@ -173,8 +173,8 @@ func (v *Verification) junitCase(l *verify.LawResult) (junit.Case, error) {
 	return c, nil
 }
 
-// WriteSARIF writes the findings and violations as a SARIF log. The place of a violation is the rule that set the
-// value, if the rule is known.
+// WriteSARIF writes the findings and violations as a SARIF log. If the rule that set the value is known, it is the
+// place of the violation.
 func (v *Verification) WriteSARIF(w io.Writer) error {
 	findings, worst := v.compiled.sarif()
 	codes := explain(worst)

@@ -67,8 +67,8 @@ func read(t *testing.T, text string) ([]Definition, *Verification, []Policy) {
 	return definitions, NewVerification(&documents[1], report), policies
 }
 
-// broken returns a verification with two violations of a law: the value of one comes from a known rule, the origin of
-// the other is unknown.
+// broken returns a verification with two violations of a law. The rule of the first violation is known, and that of the
+// second is not.
 func broken(t *testing.T) *Verification {
 	t.Helper()
 	_, v, _ := read(t, boxesWithPolicy)
@@ -128,7 +128,8 @@ stdin:19: Valid: cannot be converted
 	}
 }
 
-// TestVerificationJUnit verifies that each law is a case, placed at the first rule that violates the law.
+// TestVerificationJUnit verifies that each law is a case. The place of a failed case is the first rule that violates
+// the law.
 func TestVerificationJUnit(t *testing.T) {
 	var got bytes.Buffer
 	if err := broken(t).WriteJUnit(&got); err != nil {
@@ -189,7 +190,7 @@ func TestVerificationSARIF(t *testing.T) {
 	}
 }
 
-// TestVerificationFailed verifies that violations are failures, and warnings of the compiler are not.
+// TestVerificationFailed verifies that a violation is a failure, and that a warning of the compiler is not.
 func TestVerificationFailed(t *testing.T) {
 	v := broken(t)
 	if !v.Failed() {
@@ -205,7 +206,7 @@ func TestVerificationFailed(t *testing.T) {
 	}
 }
 
-// TestWebhookBatches verifies that objects are sent to a webhook in pages, and returned in order.
+// TestWebhookBatches verifies that a webhook gets objects in several reviews, and that the results are in order.
 func TestWebhookBatches(t *testing.T) {
 	var sizes []int
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -244,7 +245,7 @@ func TestWebhookBatches(t *testing.T) {
 		objects = append(objects, fmt.Appendf(nil, `{"apiVersion":"example.com/v1","kind":"Box","metadata":{"name":"box-%d"}}`, i))
 		want = append(want, fmt.Appendf(nil, `{"apiVersion":"example.com/v2","kind":"Box","metadata":{"name":"box-%d"}}`, i))
 	}
-	// Two objects that are together too large for one review.
+	// The two objects together are too large for one review.
 	large := strings.Repeat("x", batchBytes/2)
 	for i := range 2 {
 		objects = append(objects, fmt.Appendf(nil, `{"apiVersion":"example.com/v1","kind":"Box","metadata":{"name":"large-%d"},"x":%q}`, i, large))

@@ -8,11 +8,11 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 )
 
-// The whole result may be absent: null, or an optional without a value. The functions below find the subexpressions
-// that may become the whole result.
+// The result of an expression may be absent: null, or an optional without a value. The functions below find the
+// subexpressions that may be the result.
 
-// outcomes returns the subexpressions that may be the result of an expression, if its kind determines them: one of them
-// is the result. It returns nil for other kinds.
+// outcomes returns the subexpressions of which one is the result of the expression, such as the branches of a
+// conditional. It returns nil for expressions of other kinds.
 func outcomes(e ast.Expr) []ast.Expr {
 	switch e.Kind() {
 	case ast.ComprehensionKind:
@@ -37,12 +37,11 @@ func binds(c ast.ComprehensionExpr) bool {
 	return c.IterRange().Kind() == ast.ListKind && c.IterRange().AsList().Size() == 0
 }
 
-// loosen replaces each null and each optional.none() that may be the whole result by dyn(null) and
-// dyn(optional.none()). Otherwise both branches of a conditional need the same type, and null has no type in common
-// with numbers, texts and lists.
+// loosen replaces null and optional.none() by dyn(null) and dyn(optional.none()) wherever they may be the result. The
+// branches of a conditional must have the same type, and null has no type in common with numbers, texts and lists.
 //
-// It also replaces each key k of an object that is not a literal by dyn(k). Otherwise the type checker may visit the
-// same inner type twice, in the key and in the value, and its work doubles with each level of nesting.
+// loosen also replaces each key k of an object by dyn(k), unless k is a literal. Otherwise the type checker may visit
+// an inner type twice, in the key and in the value, and its work doubles with each level of nesting.
 func loosen(a *ast.AST) {
 	l := &loosener{ast: a, id: ast.MaxID(a), factory: ast.NewExprFactory()}
 	l.expression(a.Expr())
@@ -60,7 +59,7 @@ func loosen(a *ast.AST) {
 
 type loosener struct {
 	ast     *ast.AST
-	id      int64 // The last ID in use.
+	id      int64 // The last used ID.
 	factory ast.ExprFactory
 }
 
@@ -72,13 +71,13 @@ func (l *loosener) dynamic(e ast.Expr) {
 	if at, ok := l.ast.SourceInfo().GetOffsetRange(e.ID()); ok {
 		l.ast.SourceInfo().SetOffsetRange(l.id, at)
 	}
-	e.SetKindCase(l.factory.NewCall(e.ID(), "dyn", inside)) // The call keeps the ID of e.
+	e.SetKindCase(l.factory.NewCall(e.ID(), "dyn", inside)) // The call gets the ID of e.
 }
 
 func (l *loosener) expression(e ast.Expr) {
 	if absent(e) {
 		if e.Kind() == ast.CallKind && !e.AsCall().IsMemberFunction() {
-			return // A macro has created it together with the other branch.
+			return // A macro has created it together with the other branch, so both branches have the same type.
 		}
 		l.dynamic(e)
 		return
@@ -92,14 +91,14 @@ func (l *loosener) expression(e ast.Expr) {
 	}
 }
 
-// absent reports whether an expression is written as null or optional.none().
+// absent reports whether an expression is null or optional.none().
 func absent(e ast.Expr) bool {
 	switch e.Kind() {
 	case ast.LiteralKind:
 		return e.AsLiteral() == types.NullValue
 	case ast.CallKind:
 		call := e.AsCall()
-		if call.FunctionName() == "optional.none" { // In a macro, or after type checking.
+		if call.FunctionName() == "optional.none" { // This form is in macros, and everywhere after type checking.
 			return true
 		}
 		return call.FunctionName() == "none" && len(call.Args()) == 0 && call.IsMemberFunction() &&
@@ -109,7 +108,7 @@ func absent(e ast.Expr) bool {
 	}
 }
 
-// whole checks an expression that may be the whole result against a schema.
+// whole checks an expression that may be the result against a schema.
 func (c *checker) whole(e ast.Expr, out *schema.Structural) {
 	if absent(e) {
 		return
@@ -145,7 +144,7 @@ func (c *checker) whole(e ast.Expr, out *schema.Structural) {
 	c.fits(e, t, out)
 }
 
-// present returns the value of an optional, null for an optional without a value. It returns other values unchanged.
+// present returns the value of an optional, and null for an optional without a value. Other values stay unchanged.
 func present(v ref.Val) ref.Val {
 	for {
 		o, ok := v.(*types.Optional)

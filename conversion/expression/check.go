@@ -13,15 +13,14 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 )
 
-// checker checks the parts of an expression that form its result against a schema.
+// checker checks the parts of an expression that build its result against a schema.
 type checker struct {
 	ast      *ast.AST
 	one      bool
 	problems []Problem
 }
 
-// check returns the parts of the result that cannot fit the schema, in the order in which they appear in the
-// expression.
+// check returns a problem for each part of the result that cannot fit the schema, in the order of the text.
 func check(a *ast.AST, out *schema.Structural, one bool) []Problem {
 	c := &checker{ast: a, one: one}
 	c.whole(a.Expr(), out)
@@ -29,7 +28,7 @@ func check(a *ast.AST, out *schema.Structural, one bool) []Problem {
 	return sorted(c.problems)
 }
 
-// sorted returns the problems in the order of their places in the expression, without duplicates.
+// sorted returns the problems in the order of the text, without duplicates.
 func sorted(problems []Problem) []Problem {
 	slices.SortStableFunc(problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Message, b.Message))
@@ -99,7 +98,7 @@ func literal(e ast.Expr) (string, bool) {
 	return string(s), ok
 }
 
-// key returns the schema of the member with a key. It reports a key that the schema does not have.
+// key returns the schema of the member with this key. It reports a problem if the schema does not have the key.
 func (c *checker) key(at ast.Expr, key string, out *schema.Structural) *schema.Structural {
 	if out.Type != "object" {
 		return nil // Any type.
@@ -126,7 +125,7 @@ func (c *checker) key(at ast.Expr, key string, out *schema.Structural) *schema.S
 	return nil
 }
 
-// comprehension checks macros by the results of their steps.
+// comprehension checks a macro by the results of its steps.
 func (c *checker) comprehension(e ast.Expr, out *schema.Structural) {
 	fold := e.AsComprehension()
 	if binds(fold) {
@@ -151,8 +150,8 @@ func (c *checker) comprehension(e ast.Expr, out *schema.Structural) {
 	}
 }
 
-// callOf returns the arguments, including the target, of a call of this function with n arguments; nil for other
-// expressions.
+// callOf returns the arguments of a call of a function with n arguments; the target counts as an argument. It returns
+// nil for other expressions.
 func callOf(e ast.Expr, function string, n int) []ast.Expr {
 	if e.Kind() != ast.CallKind || e.AsCall().FunctionName() != function {
 		return nil
@@ -211,8 +210,8 @@ func (c *checker) call(e ast.Expr, out *schema.Structural) {
 	}
 }
 
-// constructed checks an argument against the schema if it is constructed in the expression. The function keeps unknown
-// parts of other arguments.
+// constructed checks an argument against the schema if the expression constructs the argument. Other arguments are not
+// checked: a part that the schema does not have may come from the input.
 func (c *checker) constructed(e ast.Expr, out *schema.Structural) {
 	switch e.Kind() {
 	case ast.ListKind, ast.MapKind, ast.ComprehensionKind:
@@ -242,12 +241,12 @@ func (c *checker) counted(args []ast.Expr, out *schema.Structural) {
 	}
 }
 
-// kind reports whether the known part of the type of an expression fits the schema.
+// kind reports whether the type of an expression fits the schema, as far as the type is known.
 func (c *checker) kind(e ast.Expr, out *schema.Structural) bool {
 	return c.fits(e, c.ast.GetType(e.ID()), out)
 }
 
-// fits is kind for an expression with values of this type.
+// fits is kind for an expression of a given type.
 func (c *checker) fits(e ast.Expr, t *types.Type, out *schema.Structural) bool {
 	message := misfit(t, out)
 	if message == "" {
@@ -257,7 +256,7 @@ func (c *checker) fits(e ast.Expr, t *types.Type, out *schema.Structural) bool {
 	return false
 }
 
-// outer is kind without the content of lists and maps, which is checked element by element.
+// outer is kind for the outermost type only. The contents of lists and maps are checked element by element.
 func (c *checker) outer(e ast.Expr, out *schema.Structural) bool {
 	got := kind(c.ast.GetType(e.ID()))
 	if got == out.Type || got == "" || out.Type == "" || out.XIntOrString {
@@ -266,10 +265,10 @@ func (c *checker) outer(e ast.Expr, out *schema.Structural) bool {
 	return c.kind(e, out)
 }
 
-// mayBeAbsent is advice for an optional value inside the result.
+// mayBeAbsent is the advice for an optional value inside the result.
 const mayBeAbsent = `add .orValue(...), or write {?"key": ...} or [?...]`
 
-// misfit returns the reason why values of a type do not fit a schema, "" if they may fit.
+// misfit returns the reason why values of a type cannot fit a schema; "" if they may fit.
 func misfit(t *types.Type, out *schema.Structural) string {
 	got := kind(t)
 	switch {
@@ -303,7 +302,7 @@ func misfit(t *types.Type, out *schema.Structural) string {
 	return ""
 }
 
-// below returns the schema of the elements of a list, or of the values of a table.
+// below returns the schema of the elements of a list or, if table is true, of the values of a map.
 func below(out *schema.Structural, table bool) *schema.Structural {
 	switch {
 	case out == nil:
@@ -317,7 +316,7 @@ func below(out *schema.Structural, table bool) *schema.Structural {
 	}
 }
 
-// foreign reports whether a type is certainly not a JSON type.
+// foreign reports whether JSON certainly does not have a type.
 func foreign(t *types.Type) bool {
 	switch t.Kind() {
 	case types.DynKind, types.TypeParamKind, types.AnyKind, types.ErrorKind, types.UnspecifiedKind:
@@ -331,7 +330,7 @@ func optional(t *types.Type) bool {
 	return t.Kind() == types.OpaqueKind && t.TypeName() == "optional_type"
 }
 
-// kind returns the name of a type in schemas, "" if it is unknown.
+// kind returns the name that schemas have for a type; "" if the type is unknown.
 func kind(t *types.Type) string {
 	switch t.Kind() {
 	case types.BoolKind:
@@ -378,8 +377,8 @@ func article(kind string) string {
 	}
 }
 
-// arguments reports calls of merge and omit with arguments that are certainly not objects. The declared types of these
-// functions accept any value.
+// arguments reports calls of merge and omit with arguments that are certainly not objects. The type checker does not
+// find them, because the declarations of these functions accept any value.
 func (c *checker) arguments(root ast.Expr) {
 	ast.PostOrderVisit(root, ast.NewExprVisitor(func(e ast.Expr) {
 		if e.Kind() != ast.CallKind {

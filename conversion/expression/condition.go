@@ -13,8 +13,8 @@ type Condition struct {
 	program *Program
 }
 
-// CompileCondition compiles an expression with the variable object, whose type is unknown. The language is otherwise
-// the same as for [Compile]. It returns either the condition or the problems, in the order of the text.
+// CompileCondition compiles an expression with the variable object, whose type is unknown. Otherwise the language is
+// that of [Compile]. It returns either the condition, or the problems in the order of the text.
 func CompileCondition(text string, l Limits) (*Condition, []Problem) {
 	v := variable{name: "object", typ: cel.MapType(cel.StringType, cel.DynType), known: objects{}}
 	p, problems := v.compile(text, l, func(checked *cel.Ast, one bool) []Problem {
@@ -32,9 +32,9 @@ func CompileCondition(text string, l Limits) (*Condition, []Problem) {
 
 var errNoBool = errors.New("want true or false")
 
-// Holds evaluates the condition for an object decoded from JSON, with int64 and float64 for numbers. It neither changes
-// nor keeps the object. It returns an error with the position and the reason if the evaluation exceeds a limit or
-// fails, for example for an absent field. It never panics.
+// Holds evaluates the condition for an object that was decoded from JSON, with numbers as int64 and float64. It neither
+// modifies nor keeps the object. If the evaluation exceeds a limit or fails, for example at an absent field, the error
+// has the position and the reason. Holds never panics.
 func (c *Condition) Holds(object map[string]any) (holds bool, err error) {
 	defer func() {
 		if r := recover(); r != nil {

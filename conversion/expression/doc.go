@@ -13,7 +13,7 @@
 //	additionalProperties           map(string, ...): value["key"]
 //	object with neither            map(string, dyn)
 //	array                          list(...)
-//	string of any format           string: texts stay texts, dates too
+//	string of any format           string, also for dates
 //	integer, number, boolean       int, double, bool
 //	x-kubernetes-int-or-string,
 //	x-kubernetes-preserve-
@@ -50,15 +50,15 @@
 //
 //	value.filter(m, m.name == "cpu").map(m, m.percent).first()
 //
-// null and optional.none() are compatible with any type in the branches of a ?: that is the whole result, and so is
-// null in its orValue: has(value.size) ? value.size : null.
+// If a conditional is the whole result, one of its branches may be null or optional.none(), whatever the type of the
+// other branch: has(value.size) ? value.size : null. If a call of orValue is the whole result, its argument may be null.
 //
 // Inside the result, an optional member or element is written {?"key": value.?key} or [?value.?key], and the schema has
 // to allow a null.
 //
-// The compiler checks the result against the schema as far as the text of the expression determines it. It follows
-// literals, conditionals, macros such as map and filter, and concatenated lists. An unknown key is therefore reported
-// at its position.
+// The compiler checks the result against the schema as far as the text of the expression determines the result. It
+// follows literals, conditionals, macros such as map and filter, and concatenated lists. So the problem about an unknown
+// key has the position of the key.
 //
 // # Functions
 //
@@ -90,8 +90,8 @@
 //
 // # Limits
 //
-// [Limits] bounds one evaluation. Exceeding a limit is an error, and is detected before an oversized value is created.
-// A number in a value is never used as a length without a check.
+// [Limits] bounds one evaluation. Exceeding a limit is an error, which is found before an oversized value is created. A
+// number in a value is never used as a length without a check.
 //
 //	elements and members of the result, at all levels                 OutputItems
 //	elements of each intermediate list                                OutputItems
@@ -99,11 +99,12 @@
 //	for ten bytes of text, one for each element that a call reads
 //	or creates, text times pattern divided by 40 for searches         Cost
 //	an intermediate text, and the result                              8 MiB
-//	values in the value, at any depth                                 1,000,000
-//	levels of the value                                               10,000
+//	values inside value, including nested ones                        1,000,000
+//	nested levels of value                                            10,000
 //	text times pattern, in bytes                                      10,000,000
-//	bytes of a pattern; its parts, multiplied by their repetitions
-//	and by the number of groups plus one                              10,000; 20,000
+//	bytes of a pattern                                                10,000
+//	parts of a pattern, multiplied by their repetitions and by the
+//	number of groups plus one                                         20,000
 //	nested lists and objects of the result                            9,900
 //	optMap and optFlatMap, in an expression                           8
 //	nested lists, maps and optional values, in a type                 32

@@ -17,10 +17,10 @@ import (
 	"k8s.io/apiserver/pkg/cel/library"
 )
 
-// Program is an expression, compiled for the values of one schema. It is safe for concurrent use.
+// Program is an expression that was compiled for the values of a schema. It is safe for concurrent use.
 type Program struct {
 	build func() (*evaluation, error)
-	// idle has evaluations that are not in use.
+	// idle has the evaluations that no caller uses.
 	idle   chan *evaluation
 	source *ast.SourceInfo
 	in     *shape
@@ -28,23 +28,23 @@ type Program struct {
 	one    bool // Whether the text has one line.
 }
 
-// evaluation is a program for one caller at a time, with its meter.
+// evaluation is a compiled expression with its meter, for one caller at a time.
 type evaluation struct {
 	program cel.Program
 	meter   *meter
 	vars    variables
 }
 
-// idle is the maximum number of idle evaluations of a program.
+// idle is the maximum number of unused evaluations that a program keeps.
 const idle = 16
 
 // Limits bounds one evaluation.
 type Limits struct {
-	// OutputItems bounds the number of elements and members of the result, at all levels, and the number of elements of
-	// each intermediate list. Zero or less means 100,000.
+	// OutputItems is the maximum number of elements and members of the result, including nested ones. It is also the
+	// maximum number of elements of each intermediate list. Zero or less means 100,000.
 	OutputItems int
-	// Cost bounds the cost in units: one for each variable, field, conditional and call, and more for calls with large
-	// arguments. Zero means 1,000,000.
+	// Cost is the maximum cost in units: one unit for each variable, field, conditional and call, and more for calls
+	// with large arguments. Zero means 1,000,000.
 	Cost uint64
 }
 
@@ -65,7 +65,7 @@ func (l Limits) orDefaults() Limits {
 
 // Problem is a compile error of an expression.
 type Problem struct {
-	// Line and Column are the position in the text of the expression, both from 1. The column counts characters.
+	// Line and Column are the position in the text of the expression. Both begin at 1. The column counts characters.
 	Line, Column int
 	// Message describes the problem.
 	Message string
@@ -74,7 +74,7 @@ type Problem struct {
 }
 
 // String returns the position and the message: "line 1, column 14: undefined field 'nme'". It omits the line if the
-// expression has only one.
+// text has only one line.
 func (p Problem) String() string {
 	if p.one {
 		return fmt.Sprintf("column %d: %s", p.Column, p.Message)
@@ -89,8 +89,8 @@ type language struct {
 	wraps           map[string]bool
 }
 
-// common creates the language once, since that takes longer than the compilation of an expression. The language is
-// never modified afterwards.
+// common creates the language once, because that takes longer than the compilation of an expression. The language is
+// never modified.
 var common = sync.OnceValues(newLanguage)
 
 func newLanguage() (*language, error) {
@@ -126,12 +126,13 @@ func newLanguage() (*language, error) {
 	return &language{env: env, implementations: implementations, wraps: wrapping(env)}, nil
 }
 
-// maxOptionalMacros limits the macros of an expression that double their target.
+// maxOptionalMacros is the maximum number of optMap and optFlatMap in an expression. Each of them doubles the
+// expression in front of it.
 const maxOptionalMacros = 8
 
-// Compile checks the expression against the schema of value, and its result against the schema out, as far as types and
-// the text determine the result. A nil schema allows any value. It returns either the program, or the problems in the
-// order of the text. It neither keeps nor changes the schemas.
+// Compile checks the expression against in, the schema of value, and its result against the schema out, as far as the
+// text and the types determine the result. A nil schema allows any value. Compile returns either the program, or the
+// problems in the order of the text. It neither keeps nor modifies the schemas.
 func Compile(text string, in, out *schema.Structural, l Limits) (*Program, []Problem) {
 	known := objects{}
 	shape := known.shape(in, "value")
@@ -147,10 +148,10 @@ func Compile(text string, in, out *schema.Structural, l Limits) (*Program, []Pro
 type variable struct {
 	name  string
 	typ   *cel.Type
-	known objects // The object types inside typ.
+	known objects // The object types in typ.
 }
 
-// compile compiles an expression. Suits checks the result.
+// compile compiles an expression. The function suits checks its result.
 func (v *variable) compile(text string, l Limits, suits func(checked *cel.Ast, one bool) []Problem) (*Program, []Problem) {
 	one := !strings.Contains(strings.TrimSpace(text), "\n")
 	fail := func(err error) []Problem {
@@ -193,8 +194,8 @@ func (v *variable) compile(text string, l Limits, suits func(checked *cel.Ast, o
 	}
 	l = l.orDefaults()
 	build := func() (*evaluation, error) {
-		// Do not use the optimizations of cel-go: they evaluate parts of the expression at compile time, and replace
-		// calls with constant patterns and lists by calls without guards.
+		// The optimizations of cel-go are not used. They evaluate parts of the expression at compile time. They also
+		// replace calls with constant patterns and lists by calls without guards.
 		m := &meter{limit: l.Cost}
 		program, err := env.Program(checked, decorate(lang.implementations, l, m))
 		return &evaluation{program: program, meter: m, vars: variables{name: v.name}}, err
@@ -230,14 +231,14 @@ func (p *Program) evaluate(value ref.Val) (ref.Val, error) {
 	return out, err
 }
 
-// findings converts the issues of CEL.
+// findings converts errors of CEL to problems.
 func findings(issues *cel.Issues, one bool) []Problem {
 	var out []Problem
 	for _, e := range issues.Errors() {
 		fact, _, _ := strings.Cut(e.Message, "\n")
 		fact = strings.ReplaceAll(fact, " (in container '')", "")
 		if i := strings.Index(fact, " expecting {"); i >= 0 && len(fact)-i > maxExpected {
-			fact = fact[:i] // The list of expected tokens is too long.
+			fact = fact[:i] // Cuts a long list of expected tokens.
 		}
 		if len(fact) > maxMessage {
 			fact = strings.ToValidUTF8(fact[:maxMessage], "") + "…"
@@ -247,7 +248,7 @@ func findings(issues *cel.Issues, one bool) []Problem {
 	return sorted(out)
 }
 
-// variables holds the value of the variable.
+// variables has the value of the variable of an expression.
 type variables struct {
 	name  string
 	value ref.Val
@@ -265,8 +266,9 @@ func (v *variables) ResolveName(name string) (any, bool) {
 func (*variables) Parent() interpreter.Activation { return nil }
 
 // Convert converts a JSON value. It appends the JSON of the result to dst, and returns the extended slice. An absent
-// result is null. It neither changes nor keeps value. It returns an error with the position and the reason if the
-// evaluation exceeds a limit or fails, or if the result is not JSON; dst must then not be used. It never panics.
+// result is null. Convert neither modifies nor keeps value. If the evaluation exceeds a limit or fails, or if the
+// result is not JSON, the error has the position and the reason; the content of dst must then not be used. Convert
+// never panics.
 func (p *Program) Convert(dst, value []byte) (out []byte, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -291,10 +293,10 @@ func (p *Program) Convert(dst, value []byte) (out []byte, err error) {
 	return w.out, nil
 }
 
-// maxExpected limits the parser's list of expected tokens, in bytes.
+// maxExpected is the maximum size in bytes of the parser's list of expected tokens.
 const maxExpected = 60
 
-// maxMessage limits a message without its position, in bytes.
+// maxMessage is the maximum size in bytes of a message without its position.
 const maxMessage = 500
 
 // explain adds the position in the expression to an error.
@@ -307,7 +309,7 @@ func (p *Program) explain(err error) error {
 	if !errors.As(err, &at) {
 		return err
 	}
-	if text := err.Error(); len(text) > maxMessage { // The text may contain a text of the value.
+	if text := err.Error(); len(text) > maxMessage { // The text may contain a part of the value.
 		err = errors.New(strings.ToValidUTF8(text[:maxMessage], "") + "…")
 	}
 	where := p.source.GetStartLocation(at.NodeID())

@@ -61,7 +61,7 @@ func Example() {
 	// [column 15: undefined field 'nme']
 }
 
-// A result that may be absent is an optional value, or null.
+// If the result may be absent, it is an optional value or null.
 func Example_absent() {
 	quantity := &schema.Structural{Generic: schema.Generic{Type: "integer"}}
 	for _, text := range []string{`value.filter(t, t.name == "salami").map(t, t.quantity).first()`, `value.size() > 0 ? value[0].quantity : null`} {
@@ -91,8 +91,8 @@ func compile(tb testing.TB, text string, in, out *schema.Structural) *expression
 	return p
 }
 
-// TestConcurrent has more callers share a program than there are idle evaluations, some of them with errors. Each must
-// get its own result.
+// TestConcurrent has more concurrent callers than unused evaluations. Some evaluations fail. Each caller must get its
+// own result.
 func TestConcurrent(t *testing.T) {
 	p := compile(t, `value.map(x, 100 / x)`, nil, nil)
 	var all sync.WaitGroup
@@ -113,7 +113,7 @@ func TestConcurrent(t *testing.T) {
 	all.Wait()
 }
 
-// TestAppends checks that the result is appended to dst, and that the value is unchanged.
+// TestAppends checks that the result is appended to dst, and that the value is not modified.
 func TestAppends(t *testing.T) {
 	p := compile(t, `{"b": value, "a": 1}`, nil, nil)
 	value := []byte(` {"x":[ 1.0 ]} `)
@@ -130,7 +130,8 @@ func TestAppends(t *testing.T) {
 	}
 }
 
-// BenchmarkPizza converts four toppings there and back, with the expressions of the book and with count and expand.
+// BenchmarkPizza converts four toppings to the other version and back. It compares the expressions of the book with
+// those that use count and expand.
 func BenchmarkPizza(b *testing.B) {
 	spoke := []byte(`["mozzarella","tomato","mozzarella","salami"]`)
 	hub := []byte(`[{"name":"mozzarella","quantity":2},{"name":"tomato","quantity":1},{"name":"salami","quantity":1}]`)

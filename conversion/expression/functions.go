@@ -11,13 +11,13 @@ import (
 	apiservercel "k8s.io/apiserver/pkg/cel"
 )
 
-// The default keys of count and expand.
+// Default keys of count and expand.
 const (
 	valueKey = types.String("value")
 	countKey = types.String("count")
 )
 
-// own declares the functions of this package. Guards check the length of new lists before each call.
+// own declares the functions of this package. Guards check the length of a new list before the call.
 func own() []cel.EnvOption {
 	a := cel.TypeParamType("A")
 	listOfAny, counted := cel.ListType(a), cel.ListType(cel.MapType(cel.StringType, cel.DynType))
@@ -33,7 +33,7 @@ func own() []cel.EnvOption {
 				return expand(l, valueKey, countKey)
 			})),
 			cel.MemberOverload("list_expand_keys", []*cel.Type{listOfAny, text, text}, cel.ListType(cel.DynType), keyed(expand))),
-		// The first argument is a table, or an object with known fields. CEL has no common type for them, so the
+		// The first argument is a map, or an object with known fields. CEL has no common type for both, so the
 		// declaration accepts any value.
 		cel.Function("merge", cel.MemberOverload("map_merge", []*cel.Type{cel.DynType, cel.DynType}, object, cel.BinaryBinding(merge))),
 		cel.Function("omit", cel.MemberOverload("map_omit", []*cel.Type{cel.DynType, texts}, object, cel.BinaryBinding(omit))),
@@ -63,7 +63,7 @@ func keyed(f func(l ref.Val, value, count types.String) ref.Val) cel.OverloadOpt
 	})
 }
 
-// identity is a key for Go maps. Two values have the same identity if == holds.
+// identity is a key for Go maps. Equal values, as by ==, have the same identity.
 type identity struct {
 	kind ref.Type
 	key  any
@@ -100,7 +100,7 @@ func identify(v ref.Val) (identity, error) {
 	}
 }
 
-// distinct returns the first of each group of equal values, and the size of each group.
+// distinct returns the first value of each group of equal values, and the size of each group.
 func distinct(l ref.Val) ([]ref.Val, []int, error) {
 	values, ok := l.(traits.Lister)
 	if !ok {
@@ -141,7 +141,7 @@ func count(l ref.Val, value, count types.String) ref.Val {
 	return types.NewRefValList(types.DefaultTypeAdapter, out)
 }
 
-// times returns the number of repetitions of an element in the expanded list.
+// times returns the number of times that expand repeats an element.
 func times(element ref.Val, i int, count types.String) (int64, error) {
 	m, ok := element.(traits.Mapper)
 	if !ok {
@@ -198,7 +198,7 @@ func expand(l ref.Val, value, count types.String) ref.Val {
 
 func merge(a, b ref.Val) ref.Val {
 	out := &table{shape: anything}
-	// The second map comes first, because take adds only missing keys.
+	// take adds only missing keys, so the second map comes first.
 	for _, from := range []ref.Val{b, a} {
 		if err := out.take(from, "merge"); err != nil {
 			return types.WrapErr(err)
@@ -207,7 +207,7 @@ func merge(a, b ref.Val) ref.Val {
 	return out
 }
 
-// take adds the members of another table whose keys are missing.
+// take adds the members of another map whose keys t does not have.
 func (t *table) take(from ref.Val, function string) error {
 	if other, ok := from.(*table); ok {
 		for i, k := range other.keys {

@@ -10,7 +10,7 @@ import (
 func TestFunctions(t *testing.T) {
 	cases := map[string]struct {
 		expression, value string
-		want              string // The result, or the error after "! ".
+		want              string // The result, or "! " and the error.
 	}{
 		"Count":             {`value.count()`, `["b","a","b"]`, `[{"count":2,"value":"b"},{"count":1,"value":"a"}]`},
 		"CountKeys":         {`value.count("k", "n")`, `[1,1.0,"1",true,null]`, `[{"k":1,"n":2},{"k":"1","n":1},{"k":true,"n":1},{"k":null,"n":1}]`},

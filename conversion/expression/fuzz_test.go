@@ -16,7 +16,7 @@ var words = []string{
 	`{"a": 1, "b": [2]}`, "optional.none()", "b'x'", "duration('1s')", "type(1)", "2u",
 }
 
-// shapesOfExpressions are the templates of random expressions. Each % is replaced by another expression.
+// shapesOfExpressions are the templates of random expressions. Another expression replaces each %.
 var shapesOfExpressions = []string{
 	"% + %", "% == %", "% in %", "% ? % : %", "% < %", "-%", "!%", "% && %", "% || %", "%[%]", "%[?%]", "[%, %]", `{"k": %}`, "{%: %}", "has(value.a) ? % : %",
 	"%.map(t, %)", "%.filter(t, %)", "%.all(t, %)", "%.exists_one(t, %)", "%.transformMap(k, t, %)", "%.transformList(k, t, %)", "%.transformMapEntry(k, t, %)", "%.sortBy(t, %)", "cel.bind(t, %, %)",
@@ -26,7 +26,8 @@ var shapesOfExpressions = []string{
 	"sets.contains(%, %)", "sets.equivalent(%, %)", "%.orValue(%)", "optional.of(%)", "[?%]", "{?%: %}", "timestamp(%)", "duration(%)", "%.value()", "%.hasValue()",
 }
 
-// expression returns a random expression. Its leaves are dynamic, so that almost every expression compiles.
+// expression returns a random expression. The types of its leaves are unknown to the compiler, so almost every
+// expression compiles.
 func expression(r *rand.Rand, depth int) string {
 	if depth == 0 || r.IntN(5) == 0 {
 		return "dyn(" + words[r.IntN(len(words))] + ")"
@@ -42,8 +43,8 @@ func expression(r *rand.Rand, depth int) string {
 	return "dyn(" + b.String() + ")"
 }
 
-// FuzzConvert evaluates random expressions for random values. The evaluation must not panic and must be deterministic,
-// and the result must be JSON.
+// FuzzConvert evaluates random expressions with random values. The evaluation must not panic. It must be deterministic,
+// and its result must be JSON.
 func FuzzConvert(f *testing.F) {
 	values := []string{`null`, `1`, `"a"`, `[1,2.5,"x",null,[true]]`, `{"a":1,"list":[3,1,2],"value":1e400}`, `[{"value":"x","count":3},{"value":1}]`, `{"a":{"a":"1Gi"},"b":-0.0}`, `[`, `{"a":"\ud800","\u0000":18446744073709551616}`}
 	for i := range uint64(150) {

@@ -13,7 +13,7 @@ import (
 	"refract.dev/internal/golden"
 )
 
-// structural returns the schema of a text in the format of a CustomResourceDefinition; nil for "".
+// structural returns the schema in a text in the format of a CustomResourceDefinition; nil for "".
 func structural(tb testing.TB, text string) *schema.Structural {
 	tb.Helper()
 	if strings.TrimSpace(text) == "" {
@@ -34,9 +34,9 @@ func structural(tb testing.TB, text string) *schema.Structural {
 	return s
 }
 
-// TestGolden runs the sessions in testdata. A session has expressions on lines with > (and | for further lines). After
-// each expression come its problems, on lines with ?, or values, each with its result on a line with =, or its error on
-// a line with !.
+// TestGolden runs the sessions in testdata. In a session, a line with > is an expression, and lines with | continue it.
+// After it come either its problems, on lines with ?, or values. After each value comes its result, on a line with =,
+// or its error, on a line with !.
 func TestGolden(t *testing.T) {
 	golden.Run(t, "testdata/*.txtar", func(t *testing.T, archive *txtar.Archive) []txtar.File {
 		return []txtar.File{{Name: "session.txt", Data: session(t, golden.Texts(archive.Files))}}

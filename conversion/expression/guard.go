@@ -17,16 +17,16 @@ import (
 
 var textType = reflect.TypeFor[string]()
 
-// A guard checks the arguments of a function before the call. CEL computes the cost of a call only afterwards, when the
-// result already exists.
+// A guard checks the arguments of a function before the call. CEL determines the cost of a call only after the call,
+// when the result already exists.
 type guard struct {
-	// check returns an error if the call would exceed a limit.
+	// check returns an error if the result or the work would exceed a limit.
 	check func(l Limits, args []ref.Val) error
 	// do, if set, replaces the function of the library.
 	do func(args []ref.Val) ref.Val
 }
 
-// guards are the guards of all functions whose result or work may be much larger than their arguments.
+// guards are the guards of the functions whose result or work may be much larger than their arguments.
 var guards = map[string]guard{
 	"_+_": {check: checkSum},
 	"_==_": {check: checkWeight, do: func(args []ref.Val) ref.Val {
@@ -73,8 +73,7 @@ var guards = map[string]guard{
 	"isSemver":              {check: checkNumeral},
 }
 
-// direct dereferences a quantity. Some functions return pointers to quantities, which would otherwise not be equal to
-// each other.
+// direct dereferences a quantity. Some functions return pointers to quantities, and CEL would compare these pointers.
 func direct(v ref.Val) ref.Val {
 	if q, ok := v.(*apiservercel.Quantity); ok {
 		return *q
@@ -82,7 +81,7 @@ func direct(v ref.Val) ref.Val {
 	return v
 }
 
-// name returns the name of a function as written in expressions.
+// name returns the name of a function as in expressions.
 func name(function string) string {
 	switch function {
 	case "@sortByAssociatedKeys":
@@ -107,7 +106,7 @@ var (
 	errWork     = errors.New("the values are too big for this operation")
 )
 
-// size returns the number of elements or members, or the bytes of a text.
+// size returns the number of elements of a list, members of a map, or bytes of a text.
 func size(v ref.Val) int64 {
 	switch v := v.(type) {
 	case types.String:
@@ -122,8 +121,8 @@ func size(v ref.Val) int64 {
 	}
 }
 
-// weigh returns the work to visit a whole value: one for each value in it, and one for each 64 bytes of text. It stops
-// at the limit.
+// weigh returns the work for a visit of a whole value: one unit for each value in it, and one for each 64 bytes of
+// text. It stops when the work exceeds the limit.
 func weigh(v ref.Val, limit int64) int64 {
 	const bytes = 64
 	switch v := v.(type) {
@@ -223,14 +222,14 @@ func checkFlatten(l Limits, args []ref.Val) error {
 		}
 		depth = int64(n)
 	}
-	// Count empty inner lists, too, because visiting them is work.
+	// Empty inner lists count as well, because visiting them is work.
 	if flat(from, depth, int64(l.OutputItems)) > int64(l.OutputItems) {
 		return tooMany(l.OutputItems)
 	}
 	return nil
 }
 
-// flat returns the length of the flattened list. It stops at the limit.
+// flat returns the length of a list after flatten. It stops when the length exceeds the limit.
 func flat(l traits.Lister, depth, limit int64) int64 {
 	if size(l) > limit {
 		return limit + 1
@@ -261,7 +260,7 @@ func checkExpand(l Limits, args []ref.Val) error {
 	for it := from.Iterator(); it.HasNext() == types.True; i++ {
 		n, err := times(it.Next(), i, count)
 		if err != nil {
-			return nil //nolint:nilerr // The function says so itself.
+			return nil //nolint:nilerr // expand itself returns this error.
 		}
 		if n > left {
 			return fmt.Errorf("%q of element %d is %d: %w", string(count), i, n, tooMany(l.OutputItems))
@@ -279,7 +278,7 @@ func doDistinct(args []ref.Val) ref.Val {
 	return types.NewRefValList(types.DefaultTypeAdapter, out)
 }
 
-// doEncode encodes integers exactly, unlike the function of the library.
+// doEncode encodes all integers exactly. The function of the library does not.
 func doEncode(args []ref.Val) ref.Val {
 	w := &writer{items: maxValues, limit: maxValues}
 	if err := w.value(args[0]); err != nil {
@@ -288,7 +287,7 @@ func doEncode(args []ref.Val) ref.Val {
 	return types.String(w.out)
 }
 
-// checkPairs checks functions that compare all pairs of elements.
+// checkPairs checks a function that compares each element of one list with each element of another one.
 func checkPairs(l Limits, args []ref.Val) error {
 	a, b := weigh(args[0], maxValues), weigh(args[1], maxValues)
 	if hi, lo := bits.Mul64(uint64(a), uint64(b)); hi > 0 || lo > l.Cost {
@@ -297,7 +296,8 @@ func checkPairs(l Limits, args []ref.Val) error {
 	return nil
 }
 
-// checkPattern checks a text and a regular expression. x{1000} has as many steps as a thousand x.
+// checkPattern checks a text and a regular expression. The expression x{1000} has as many steps as x written a thousand
+// times.
 func checkPattern(_ Limits, args []ref.Val) error {
 	const most, longest = 10_000_000, 10_000
 	if size(args[1]) > longest {
@@ -314,8 +314,8 @@ func checkPattern(_ Limits, args []ref.Val) error {
 	}
 }
 
-// steps returns the number of steps of a regular expression, multiplied by their repetitions, and the number of its
-// groups. Both are 0 for an invalid expression.
+// steps returns the number of steps of a regular expression, and the number of its groups. A repeated step counts as
+// often as it is repeated. Both results are 0 for an invalid expression.
 func steps(pattern ref.Val) (n, groups int64) {
 	text, ok := pattern.(types.String)
 	if !ok {
@@ -347,8 +347,8 @@ func checkPatternReplace(l Limits, args []ref.Val) error {
 	if err := checkPattern(l, args); err != nil {
 		return err
 	}
-	// The number of matches is unknown: the pattern may match between any two characters. A group, written \1, may be
-	// the whole text.
+	// The number of matches is unknown: the pattern may match between any two characters. A group, such as \1, may
+	// stand for the whole text.
 	with := size(args[2])
 	if groups, ok := args[2].(types.String); ok {
 		with += int64(strings.Count(string(groups), `\`)) * size(args[0])
@@ -359,7 +359,7 @@ func checkPatternReplace(l Limits, args []ref.Val) error {
 	return nil
 }
 
-// checkSearch checks functions that compare a text at each position.
+// checkSearch checks a function that compares a text at each position of another one.
 func checkSearch(_ Limits, args []ref.Val) error {
 	const most = 50_000_000
 	if _, ok := args[0].(types.String); ok && size(args[0])*size(args[1]) > most {
@@ -426,7 +426,7 @@ func checkFormat(_ Limits, args []ref.Val) error {
 	if checkWeight(Limits{}, args) != nil {
 		return errWork
 	}
-	const each = 512 // Bytes of a formatted number, and of 64 bytes of text with escapes.
+	const each = 512 // The maximum size in bytes of a formatted number, and of 64 bytes of text with escapes.
 	if size(text)+int64(strings.Count(string(text), "%"))*weigh(args[1], maxValues)*each > 4*maxText {
 		return errTextLong
 	}
@@ -440,7 +440,7 @@ func checkText(_ Limits, args []ref.Val) error {
 	return nil
 }
 
-// checkNumeral checks texts that represent numbers, which are short.
+// checkNumeral checks a text that represents a number. Such texts are short.
 func checkNumeral(_ Limits, args []ref.Val) error {
 	const most = 1024
 	if size(args[0]) > most {
@@ -449,7 +449,7 @@ func checkNumeral(_ Limits, args []ref.Val) error {
 	return nil
 }
 
-// checkQuantity checks texts of quantities: computing with 1e1000000000 needs as many digits.
+// checkQuantity checks the text of a quantity. Computing with 1e1000000000 would need as many digits.
 func checkQuantity(l Limits, args []ref.Val) error {
 	text, ok := args[0].(types.String)
 	if !ok {
@@ -462,7 +462,7 @@ func checkQuantity(l Limits, args []ref.Val) error {
 	return checkNumeral(l, args)
 }
 
-// doIsQuantity returns false for texts that quantity() rejects.
+// doIsQuantity returns false for a text that the function quantity rejects.
 func doIsQuantity(args []ref.Val) ref.Val {
 	text, ok := args[0].(types.String)
 	if !ok {

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// hangs is the time after which a case counts as hanging, even on a slow machine with the race detector. On an idle
-// machine, each case takes less than 100 ms.
+// hangs is the time limit of a case. On an idle machine each case takes less than 100 ms, but a slow machine with the
+// race detector needs much more.
 const hangs = time.Minute
 
-// TestBombs has expressions and values that would create large results or take much time. Each must be rejected
-// quickly, before the result is created.
+// TestBombs has expressions and values that would create large results or take much time. They must be rejected
+// quickly, and before the result exists.
 func TestBombs(t *testing.T) {
 	long := `"` + strings.Repeat("a", 1<<20) + `"`
 	texts := "[" + strings.Repeat(long+",", 6) + long + "]"
 	numbers := "[" + strings.Repeat("1,", 200_000) + "1]"
-	// Nested lists with shared content: 2^30 elements in 30 lists.
+	// Nested lists that share their contents: 30 lists with 2^30 elements.
 	shared := share("[%, %]", "x30 == x30 && x30 in [x30]")
 	cases := map[string]struct {
 		reason            string
@@ -97,7 +97,7 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// TestMost checks that each limit can be reached, but not exceeded by one.
+// TestMost checks each limit: a case may reach it, but not exceed it by one.
 func TestMost(t *testing.T) {
 	nested := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 	numbers := func(n int) string { return "[" + strings.Repeat("1,", n-1) + "1]" }
@@ -105,7 +105,7 @@ func TestMost(t *testing.T) {
 	cases := map[string]struct {
 		reason, expression, value string
 		limits                    Limits
-		want                      string // Part of the error; empty for none.
+		want                      string // Part of the error; empty for success.
 	}{
 		"Values":       {"The maximum number of values is accepted.", `value.size()`, numbers(maxValues - 1), Limits{}, ""},
 		"OneValueMore": {"One value too many is rejected.", `value.size()`, numbers(maxValues), Limits{}, "the value has more than 1000000 values in it"},
@@ -134,7 +134,7 @@ func TestMost(t *testing.T) {
 	}
 }
 
-// TestMostCost checks that the cost limit can be reached, but not exceeded by one unit.
+// TestMostCost checks the cost limit: an expression may reach it, but not exceed it by one unit.
 func TestMostCost(t *testing.T) {
 	cost := uint64(1)
 	for ; cost < 1000; cost++ {
@@ -155,7 +155,7 @@ func TestMostCost(t *testing.T) {
 	}
 }
 
-// TestMostNesting checks that the nesting limit can be reached, but not exceeded by one level.
+// TestMostNesting checks the nesting limit: an expression may reach it, but not exceed it by one level.
 func TestMostNesting(t *testing.T) {
 	for n, want := range map[int]string{maxNesting: "", maxNesting + 1: "more than 32 lists, maps and optional values inside each other: that is the limit"} {
 		_, problems := Compile(strings.Repeat("[", n)+"value"+strings.Repeat("]", n)+".size()", nil, nil, Limits{})
@@ -173,7 +173,7 @@ func TestMostNesting(t *testing.T) {
 func TestCompileBombs(t *testing.T) {
 	cases := map[string]struct {
 		reason, expression string
-		want               string // Part of the problem; "" for none.
+		want               string // Part of the problem; empty for success.
 	}{
 		"Types":    {"Each type contains the previous one twice, 30 times.", share("{%: %}", "x30.size()"), ""},
 		"Macros":   {"The macro doubles its target each time.", "value.?a" + strings.Repeat(".optMap(x, x)", 40), "more than 8 times optMap"},
@@ -203,8 +203,8 @@ func TestCompileBombs(t *testing.T) {
 	}
 }
 
-// share returns an expression that defines x00 as value, and each of x01 to x30 by step, with the previous variable for
-// %. Its result is the expression result.
+// share returns an expression with the result result. It defines the variable x00 as value, and each of the variables
+// x01 to x30 by step, where % stands for the previous variable.
 func share(step, result string) string {
 	const n = 30
 	names := make([]string, n+1)
@@ -219,7 +219,7 @@ func share(step, result string) string {
 	return text.String() + result + strings.Repeat(")", n+1)
 }
 
-// TestRangeAllocates checks that a huge lists.range allocates next to nothing.
+// TestRangeAllocates checks that a huge lists.range is rejected without much memory.
 func TestRangeAllocates(t *testing.T) {
 	p, problems := Compile(`lists.range(value).size()`, nil, nil, Limits{})
 	if len(problems) > 0 {

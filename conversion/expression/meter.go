@@ -15,15 +15,15 @@ import (
 
 // meter counts the cost of one evaluation.
 //
-// The cost tracker of cel-go keeps the values of arguments. If operators such as && skip arguments, these values
-// remain, and the tracker searches all of them repeatedly. With it, a loop with a limit of a million steps takes
-// minutes to reach the limit.
+// It replaces the cost tracker of cel-go, which keeps the values of arguments. If operators such as && skip arguments,
+// their values remain, and the tracker searches all of them again and again. With the tracker, a loop takes minutes to
+// reach a limit of a million steps.
 type meter struct {
 	cost, limit uint64
 }
 
-// add panics when the limit is exceeded, with the same value as the meter of cel-go. The Eval of the program returns it
-// as an error.
+// add panics if the cost exceeds the limit. The value of the panic is that of cel-go's own cost limit, so Eval of the
+// program returns it as an error.
 func (m *meter) add(n int64) {
 	m.cost += uint64(max(n, 0))
 	if m.cost > m.limit {
@@ -67,19 +67,19 @@ func (c *constructed) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	return c.InterpretableConstructor.Exec(frame)
 }
 
-// guarded is a call that its guard checks before the call, and whose cost is counted.
+// guarded is a call with a guard. The guard checks the arguments before the call, and the meter counts the cost.
 type guarded struct {
 	interpreter.InterpretableCall
 
 	args     []interpreter.InterpretableV2
-	values   []ref.Val // Values of the arguments during the call.
+	values   []ref.Val // Arguments during the call.
 	guard    guard
-	function *functions.Overload // nil if only cel-go can make the call.
+	function *functions.Overload // Nil if only cel-go can make the call.
 	limits   Limits
 	meter    *meter
 }
 
-// decorate adds guards and the meter to a program.
+// decorate adds the guards and the meter to a program.
 func decorate(implementations map[string]*functions.Overload, l Limits, m *meter) cel.ProgramOption {
 	return cel.CustomDecoratorV2(func(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
 		switch node := i.(type) {
@@ -95,7 +95,7 @@ func decorate(implementations map[string]*functions.Overload, l Limits, m *meter
 				function = implementations[node.Function()]
 			}
 			if function != nil && function.NonStrict {
-				function = nil // It is called even if an argument is an error.
+				function = nil // The function is called even with an error as an argument.
 			}
 			return &guarded{
 				InterpretableCall: node, args: node.Args(), values: make([]ref.Val, len(node.Args())),
@@ -118,8 +118,8 @@ func (g *guarded) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 		g.meter.add(1)
 		return g.InterpretableCall.Exec(frame)
 	}
-	// The buffer for arguments can be reused: an expression is a tree, and an evaluation has one caller, so a call ends
-	// before its next call begins.
+	// The buffer for arguments is reused. A call ends before the next call of the same subexpression begins, because an
+	// expression is a tree and an evaluation has only one caller.
 	args := g.values
 	defer clear(args)
 	for i, a := range g.args {
@@ -137,7 +137,7 @@ func (g *guarded) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	g.meter.add(cost(g.Function(), args))
 	result := g.call(args)
 	if err, ok := result.(*types.Err); ok && err.Error() == "no such overload" {
-		result = g.mismatch(args) // Adds the types of the arguments to the error.
+		result = g.mismatch(args) // The new error has the types of the arguments.
 	}
 	g.meter.add(made(g.Function(), result))
 	return types.LabelErrNode(g.ID(), result)
@@ -159,7 +159,7 @@ func (g *guarded) call(args []ref.Val) ref.Val {
 	return g.mismatch(args)
 }
 
-// mismatch is the error for arguments whose types no overload accepts.
+// mismatch is the error for arguments that no overload accepts.
 func (g *guarded) mismatch(args []ref.Val) ref.Val {
 	names := make([]string, len(args))
 	for i, a := range args {
@@ -168,7 +168,7 @@ func (g *guarded) mismatch(args []ref.Val) ref.Val {
 	return types.NewErr("no such overload: %s(%s)", name(g.Function()), strings.Join(names, ", "))
 }
 
-// cost returns the cost of a call: one, and the work to read its arguments. Ten bytes of text cost one.
+// cost returns the cost of a call: one unit, and the work to read its arguments. Ten bytes of text cost one unit.
 func cost(function string, args []ref.Val) int64 {
 	const bytes = 10
 	switch function {
@@ -183,7 +183,7 @@ func cost(function string, args []ref.Val) int64 {
 		}
 		return 1
 	case "_+_":
-		return 1 + texts(args)/bytes // Concatenating lists takes constant time.
+		return 1 + texts(args)/bytes // The concatenation of two lists takes constant time.
 	case "distinct", "count", "json.encode":
 		return 1 + weigh(args[0], maxValues)
 	case "format":
@@ -195,7 +195,7 @@ func cost(function string, args []ref.Val) int64 {
 	case "sets.contains", "sets.equivalent", "sets.intersects":
 		return 1 + weigh(args[0], maxValues)*weigh(args[1], maxValues)
 	case "matches", "regex.extract", "regex.extractAll", "regex.replace":
-		const each, compiled = 40, 4 // CEL estimates text times pattern divided by 40, too.
+		const each, compiled = 40, 4 // As in CEL's own estimate, which also divides text times pattern by 40.
 		n, _ := steps(args[1])
 		return 1 + (size(args[1])+n)/compiled + (1+size(args[0]))*(1+n)/each
 	case "indexOf", "lastIndexOf":
@@ -206,8 +206,8 @@ func cost(function string, args []ref.Val) int64 {
 	}
 }
 
-// made returns the additional cost for the result of a call: one for each element. Guards limit the number of elements
-// before the call.
+// made returns the additional cost for the result of a call: one unit for each element. Guards have limited the number
+// of elements before the call.
 func made(function string, result ref.Val) int64 {
 	switch function {
 	case "lists.range", "expand", "merge", "omit", "flatten", "slice", "reverse", "split", "regex.extractAll":
@@ -229,7 +229,7 @@ func texts(args []ref.Val) int64 {
 	return n
 }
 
-// elements returns the number of elements of a list or table, 0 for other values.
+// elements returns the number of elements of a list or members of a map; 0 for other values.
 func elements(v ref.Val) int64 {
 	if composite(v) {
 		return size(v)

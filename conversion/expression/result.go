@@ -14,29 +14,29 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 )
 
-// maxText limits a text, and a result, in bytes. For comparison: an API server accepts 3 MiB.
+// maxText is the maximum size in bytes of a text and of a result. An API server accepts only 3 MiB.
 const maxText = 8 << 20
 
 // writer encodes results as JSON.
 type writer struct {
 	out   []byte
-	start int // Start of the result in out.
+	start int // Offset of the result in out.
 	items int // Remaining number of elements and members.
 	limit int
 	level int // Number of open lists and objects.
-	// canonical writes equal numbers in the same way, and does not copy the JSON of the value.
+	// canonical is true if equal numbers must have equal texts. JSON of the input is then not copied.
 	canonical bool
 }
 
-// maxLevels limits the nested lists and objects of a result. Go decodes 10,000 levels, and the result is nested in an
-// object.
+// maxLevels is the maximum number of nested lists and objects of a result. Go decodes 10,000 levels, and an object
+// contains the result.
 const maxLevels = 9_900
 
 var errDeep = fmt.Errorf("the result has more than %d lists and objects inside each other", maxLevels)
 
 var errLong = fmt.Errorf("the result has more than %d bytes", maxText)
 
-// take counts elements and members.
+// take counts n elements or members.
 func (w *writer) take(n int) error {
 	w.items -= n
 	if w.items < 0 {
@@ -86,7 +86,7 @@ func (w *writer) value(v ref.Val) error {
 	return nil
 }
 
-// raw writes a value of the input unchanged.
+// raw writes a value of the input without changes.
 func (w *writer) raw(raw []byte, weight, levels int) error {
 	if w.level+levels > maxLevels {
 		return errDeep
@@ -95,7 +95,7 @@ func (w *writer) raw(raw []byte, weight, levels int) error {
 	return w.take(weight)
 }
 
-// begin and end enclose each list and object.
+// begin and end are called for each list and object.
 func (w *writer) begin(c byte) error {
 	if w.level++; w.level > maxLevels {
 		return errDeep
@@ -116,7 +116,7 @@ func typeName(v ref.Val) string {
 	return typeText(v.Type().TypeName())
 }
 
-// instead returns the function that converts a type without JSON notation to text.
+// instead returns the function that converts a value to a text, for a type that JSON does not have.
 func instead(typeName string) string {
 	if typeName == types.BytesType.TypeName() {
 		return "base64.encode(...)"
@@ -124,7 +124,7 @@ func instead(typeName string) string {
 	return "string(...)"
 }
 
-// typeText returns the name of a type without its package: timestamp, quantity.
+// typeText returns the name of a type without its package, such as timestamp or quantity.
 func typeText(name string) string {
 	return strings.ToLower(name[strings.LastIndexByte(name, '.')+1:])
 }
@@ -189,7 +189,7 @@ type members struct {
 
 // FoldEntry implements [traits.Folder].
 func (m *members) FoldEntry(k, v any) bool {
-	is := types.DefaultTypeAdapter.NativeToValue(k) // A key of an object decoded from JSON is a Go string.
+	is := types.DefaultTypeAdapter.NativeToValue(k) // In an object that was decoded from JSON, keys are Go strings.
 	key, ok := is.(types.String)
 	if !ok {
 		m.err = fmt.Errorf("the result has a key that is of type %s: write string(...)", typeName(is))
@@ -199,7 +199,7 @@ func (m *members) FoldEntry(k, v any) bool {
 	return true
 }
 
-// members writes an object with sorted keys.
+// members writes an object. Its keys are sorted.
 func (w *writer) members(keys []string, values []ref.Val) error {
 	if err := w.take(len(keys)); err != nil {
 		return err
@@ -229,7 +229,7 @@ func (w *writer) members(keys []string, values []ref.Val) error {
 
 const hexadecimal = "0123456789abcdef"
 
-// text writes a text. Invalid UTF-8 bytes become U+FFFD.
+// text writes a text. U+FFFD replaces invalid UTF-8.
 func (w *writer) text(s string) {
 	w.out = append(w.out, '"')
 	from := 0

@@ -15,23 +15,23 @@ import (
 	apiservercel "k8s.io/apiserver/pkg/cel"
 )
 
-// A shape is a schema as the package uses it: the type in expressions, and the rules to decode JSON.
+// A shape is a schema in the form that the package uses: the type in expressions, and the rules to decode JSON.
 type shape struct {
 	typ *cel.Type
-	// number is "integer" or "number" if the schema has one of these types.
+	// number is "integer" or "number" if this is the type of the schema; otherwise "".
 	number string
-	// fields are the fields of the schema, by their names in JSON.
+	// fields are the fields of the schema, by their JSON names.
 	fields map[string]*shape
-	// names maps escaped names in expressions to names in JSON.
+	// names are the JSON names of fields, by their escaped names in expressions.
 	names map[string]string
-	// elements is the shape of the elements of a list, or of the values of a table.
+	// elements is the shape of the elements of a list, or of the values of a map.
 	elements *shape
 }
 
-// anything is the shape of a value without a schema.
+// anything is the shape without a schema.
 var anything = &shape{typ: cel.DynType}
 
-// field returns the shape of the value with a key.
+// field returns the shape of the member with this key.
 func (s *shape) field(key string) *shape {
 	if f, ok := s.fields[key]; ok {
 		return f
@@ -46,7 +46,7 @@ func (s *shape) element() *shape {
 	return s.elements
 }
 
-// objects are the types of objects with known fields, by type name.
+// objects are the types of objects with known fields, by the names of the types.
 type objects map[string]*object
 
 type object struct {
@@ -54,7 +54,7 @@ type object struct {
 	fields map[string]*cel.Type // By their names in expressions.
 }
 
-// shape converts a schema. Messages name the types of objects by their place.
+// shape converts a schema. The type of an object is named after its place, for messages.
 func (o objects) shape(s *schema.Structural, place string) *shape {
 	switch {
 	case s == nil || s.XIntOrString:
@@ -96,7 +96,7 @@ func (o objects) object(s *schema.Structural, place string) *shape {
 	for name, f := range out.fields {
 		escaped, ok := apiservercel.Escape(name)
 		if !ok {
-			continue // The field has no escaped name; dyn(value)["a b"] selects it.
+			continue // Only dyn(value)["a b"] can select this field.
 		}
 		known[escaped] = f.typ
 		if escaped != name {
@@ -113,7 +113,7 @@ func (o objects) object(s *schema.Structural, place string) *shape {
 	case len(out.fields) == 0:
 		out.typ = cel.MapType(cel.StringType, cel.DynType)
 	default:
-		name := "object(" + place + ")" // The name is not an identifier, so expressions cannot construct this type.
+		name := "object(" + place + ")" // Expressions cannot construct this type, because its name is not an identifier.
 		out.typ = cel.ObjectType(name)
 		o[name] = &object{typ: out.typ, fields: known}
 	}
@@ -143,7 +143,8 @@ func (o objects) explain(problems []Problem) []Problem {
 	return problems
 }
 
-// written returns advice about the escaped name of a field whose name in JSON begins with these characters, or "".
+// written returns advice about an escaped field name. field is the beginning of the JSON name up to a character that
+// needs an escape. The result is "" if there is no such field.
 func (o objects) written(field string) string {
 	var found []string
 	for _, object := range o {

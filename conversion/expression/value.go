@@ -15,26 +15,27 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 )
 
-// maxValues limits the number of values inside one JSON value.
+// maxValues is the maximum number of values inside one JSON value.
 const maxValues = 1_000_000
 
-// list is a list in the converted value, with its JSON.
+// list is a list of the input, with its JSON.
 type list struct {
 	traits.Lister
 
 	raw []byte
-	// weight is the number of values inside the list, at any depth. levels is its depth, including itself.
+	// weight is the number of values inside the list, including nested ones. levels is the number of nested levels,
+	// including the list itself.
 	weight, levels int
 }
 
-// table is a JSON object of the converted value, or a result of a function.
+// table is a JSON object of the input, or an object that a function has created.
 type table struct {
 	keys   []string
 	values []ref.Val
-	// at is the index of keys, for tables with many keys.
+	// at has the index of each key, if there are many keys.
 	at     map[string]int
 	shape  *shape
-	raw    []byte // nil for the result of a function.
+	raw    []byte // Nil for an object that a function has created.
 	weight int
 	levels int
 }
@@ -42,8 +43,8 @@ type table struct {
 // many is the minimum number of keys of a table with an index.
 const many = 9
 
-// find returns the value with a key. The value is an error if the JSON has a number that expressions cannot compute
-// with.
+// find returns the value with this key. If the JSON has a number that expressions cannot compute with, the value is an
+// error.
 func (t *table) find(key string) (ref.Val, bool) {
 	if name, ok := t.shape.names[key]; ok {
 		key = name
@@ -77,7 +78,7 @@ func (t *table) add(key string, v ref.Val) {
 	t.keys, t.values = append(t.keys, key), append(t.values, v)
 }
 
-// has reports whether the table has a key, by its name in JSON.
+// has reports whether the table has this key. The key is a JSON name.
 func (t *table) has(key string) bool {
 	if t.at != nil {
 		_, ok := t.at[key]
@@ -113,7 +114,7 @@ func (t *table) Contains(key ref.Val) ref.Val {
 // Size implements [traits.Sizer].
 func (t *table) Size() ref.Val { return types.Int(len(t.keys)) }
 
-// Iterator implements [traits.Iterable]. It visits the keys in their order in JSON.
+// Iterator implements [traits.Iterable]. It visits the keys in the order of the JSON.
 func (t *table) Iterator() traits.Iterator {
 	return types.NewStringList(types.DefaultTypeAdapter, t.keys).Iterator()
 }
@@ -169,7 +170,7 @@ func (t *table) members() map[ref.Val]ref.Val {
 
 var errJSON = errors.New("the value is not JSON")
 
-// decode decodes JSON. The result refers to the given bytes.
+// decode decodes JSON. The result refers to the bytes of value.
 func decode(value []byte, s *shape) (ref.Val, error) {
 	if !json.Valid(value) {
 		return nil, errJSON
@@ -184,7 +185,7 @@ type reader struct {
 	data   []byte
 	at     int
 	values int
-	levels int // Levels of the last value.
+	levels int // Number of levels of the last value.
 	err    error
 }
 
@@ -302,10 +303,10 @@ func (r *reader) text() string {
 	return out
 }
 
-// whole is 2^53: each integer up to it is exact as a double.
+// whole is 2^53. A double represents every integer up to this number exactly.
 const whole = 1 << 53
 
-// number decodes a number. It returns an error value for a number that expressions cannot compute with.
+// number decodes a number. For a number that expressions cannot compute with, it returns an error value.
 func (r *reader) number(s *shape) ref.Val {
 	start := r.at
 	decimal := false

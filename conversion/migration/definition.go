@@ -16,26 +16,26 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// Annotation is the annotation of a CustomResourceDefinition with the progress of an active or interrupted migration,
+// Annotation is the annotation of a CustomResourceDefinition with the progress of a running or interrupted migration,
 // as JSON. It is removed at the end of the migration.
 const Annotation = "refract.dev/migration"
 
 // fieldManager is the field manager of all patches.
 const fieldManager = "refract-migrate"
 
-// mark is the content of the annotation.
+// mark is the content of [Annotation].
 type mark struct {
-	// To is the version to store objects in.
+	// To is the version in which the migration stores objects.
 	To string `json:"to"`
 	// Generation is the generation of the definition at the start of the migration.
 	Generation int64 `json:"generation"`
-	// After is the key of the last visited object, NAMESPACE/NAME or NAME. All objects up to this one, in the order of
-	// the API server, were visited.
+	// After is the key of the last visited object, NAMESPACE/NAME or NAME. All objects up to this one have been
+	// visited, in the order of the API server.
 	After string `json:"after,omitempty"`
 }
 
-// definition is the CustomResourceDefinition of the migrated objects. It saves the progress in an annotation, and
-// detects changes of the definition by other writers.
+// definition is the CustomResourceDefinition of the migrated objects. It stores the progress in an annotation, and
+// detects changes by other writers.
 type definition struct {
 	client dynamic.ResourceInterface
 	pace   pace
@@ -68,7 +68,7 @@ func (d *definition) decode(u *unstructured.Unstructured) (*apiextensionsv1.Cust
 	return crd, nil
 }
 
-// judge returns why the objects of the definition cannot be migrated to the version.
+// judge returns an error if the objects of the definition cannot be migrated to the version.
 func judge(crd *apiextensionsv1.CustomResourceDefinition, to string) error {
 	if crd.DeletionTimestamp != nil {
 		return fmt.Errorf("%s: %w: it is being deleted", crd.Name, ErrNotReady)
@@ -102,7 +102,8 @@ func judge(crd *apiextensionsv1.CustomResourceDefinition, to string) error {
 	return nil
 }
 
-// interrupted returns the progress of an interrupted migration to this version; nil if no migration can be continued.
+// interrupted returns the progress of an interrupted migration to this version; nil if there is none that can be
+// continued.
 func (d *definition) interrupted(to string) *mark {
 	text, ok := d.crd.Annotations[Annotation]
 	if !ok {
@@ -115,7 +116,7 @@ func (d *definition) interrupted(to string) *mark {
 	return at
 }
 
-// save writes the progress into the annotation. It returns an error if the definition has changed.
+// save writes the progress into the annotation. It returns an error if another writer has changed the definition.
 func (d *definition) save(ctx context.Context, at *mark) error {
 	text, err := json.Marshal(at)
 	if err != nil {
@@ -124,7 +125,7 @@ func (d *definition) save(ctx context.Context, at *mark) error {
 	return d.annotate(ctx, string(text))
 }
 
-// annotate sets the annotation; nil removes it.
+// annotate sets the annotation. The value nil removes it.
 func (d *definition) annotate(ctx context.Context, value any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": d.crd.UID, "annotations": map[string]any{Annotation: value},
@@ -139,7 +140,7 @@ func (d *definition) annotate(ctx context.Context, value any) error {
 	return d.unchanged(u)
 }
 
-// patch sends a merge patch.
+// patch sends a merge patch, with retries.
 func (d *definition) patch(ctx context.Context, patch []byte, subresources ...string) (*unstructured.Unstructured, error) {
 	var u *unstructured.Unstructured
 	err := d.pace.persist(ctx, func(ctx context.Context) (err error) {
@@ -149,7 +150,7 @@ func (d *definition) patch(ctx context.Context, patch []byte, subresources ...st
 	return u, err
 }
 
-// unchanged returns an error if the definition has changed since the start.
+// unchanged returns an error if another writer has changed the definition since the start.
 func (d *definition) unchanged(u *unstructured.Unstructured) error {
 	switch {
 	case u.GetUID() != d.crd.UID:
@@ -162,7 +163,7 @@ func (d *definition) unchanged(u *unstructured.Unstructured) error {
 	return nil
 }
 
-// finish sets status.storedVersions to this version alone, and removes the annotation. It returns the new
+// finish sets status.storedVersions to only this version, and removes the annotation. It returns the new
 // status.storedVersions.
 func (d *definition) finish(ctx context.Context, to string) (stored []string, err error) {
 	for try := 1; ; try++ {
@@ -182,7 +183,7 @@ func (d *definition) finish(ctx context.Context, to string) (stored []string, er
 		}
 		u, err = d.patch(ctx, patch, "status")
 		if apierrors.IsConflict(err) && try < d.pace.tries {
-			continue // Another writer changed another part of the definition.
+			continue // Another writer has changed another part of the definition.
 		}
 		if err != nil {
 			return nil, d.about("updating the status of", err)
@@ -195,7 +196,7 @@ func (d *definition) finish(ctx context.Context, to string) (stored []string, er
 	}
 }
 
-// about adds the definition to an error.
+// about adds the name of the definition to an error.
 func (d *definition) about(doing string, err error) error {
 	return fmt.Errorf("%s CustomResourceDefinition %s: %w", doing, d.name, err)
 }

@@ -1,15 +1,16 @@
-// Package migration rewrites the objects of a custom resource in one version, so that the other versions can be removed
+// Package migration rewrites all objects of a custom resource in one version, so that the other versions can be removed
 // from its CustomResourceDefinition.
 //
 // An API server stores an object in the version that was the storage version at the last write of the object. The
-// definition lists all such versions in status.storedVersions. For each object, Run sends a patch that changes nothing:
-// the API server encodes the object again, and writes it only if the bytes differ. Content, generation and
-// managedFields stay the same.
+// definition lists all such versions in status.storedVersions. Run sends a patch without changes for each object. The
+// API server then encodes the object again, and writes it only if the bytes differ. Content, generation and
+// managedFields stay unchanged.
 //
-// Run removes a version from status.storedVersions only after a pass over all objects that rewrote none and found none
-// deleted. Objects that have not changed since their last visit need no further visit. Where deletions never stop, two
-// passes without a rewrite are necessary. So the guarantee includes objects that are created or changed during the
-// migration, and objects that are written by an API server that does not know the new storage version yet.
+// Run removes the other versions from status.storedVersions only after a pass over all objects in which no object was
+// rewritten and no object turned out to be deleted. An object that has not changed since its last visit is not visited
+// again. If there are always some deletions, two passes without a rewrite are required. So no object remains in another
+// version: neither an object that was created or changed during the migration, nor one that was written by an API
+// server that did not know the new storage version yet.
 //
 // Source: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/
 package migration
@@ -28,48 +29,51 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// Errors that Run wraps; use errors.Is.
+// Errors that Run wraps. Use errors.Is to test for them.
 var (
 	// ErrNoDefinition means that the CustomResourceDefinition does not exist.
 	ErrNoDefinition = errors.New("there is no such CustomResourceDefinition")
 	// ErrNoVersion means that the definition does not have the version.
 	ErrNoVersion = errors.New("there is no such version")
-	// ErrNotServed means that the version is not served, so nothing can be written in it.
+	// ErrNotServed means that the API server does not serve the version, so it accepts no writes in it.
 	ErrNotServed = errors.New("it is not served")
 	// ErrNotStorage means that another version is the storage version.
 	ErrNotStorage = errors.New("it is not the storage version")
 	// ErrNotReady means that the definition is not established, or is being deleted.
 	ErrNotReady = errors.New("it is not in service")
-	// ErrNotTakenUp means that an API server does not store in the version yet, although the definition says so.
+	// ErrNotTakenUp means that an API server does not store objects in the version yet, although it is the storage
+	// version of the definition.
 	ErrNotTakenUp = errors.New("the API server does not store objects in it yet")
-	// ErrChanged means that the definition was changed during the migration.
+	// ErrChanged means that another writer changed the definition during the migration.
 	ErrChanged = errors.New("the CustomResourceDefinition was changed during the migration")
-	// ErrUnsettled means that every pass, up to the maximum number, found objects that other writers had stored in
-	// another version meanwhile.
+	// ErrUnsettled means that each of the allowed passes found objects that other writers had stored in another version
+	// since the previous pass.
 	ErrUnsettled = errors.New("objects are still being stored in another version")
 )
 
-// DefaultSettle is the time for all API servers to learn of a changed definition. Kubernetes itself waits for the same
+// DefaultSettle is the time after which all API servers know a changed definition. Kubernetes itself waits for the same
 // time before it serves a new definition.
 const DefaultSettle = 5 * time.Second
 
 // Options describe a migration.
 type Options struct {
-	// Config is the configuration of the clients. Its QPS should be -1, since Rate bounds the writes. Required.
+	// Config is the configuration of the clients. Its QPS should be -1, because Rate already limits the writes.
+	// Required.
 	Config *rest.Config
 	// Name is the name of the CustomResourceDefinition. Required.
 	Name string
-	// To is the version to store all objects in. Required.
+	// To is the version in which all objects are to be stored. Required.
 	To string
-	// Rate is the maximum number of rewritten objects per second; 0 or less for no bound. At most eight objects are
-	// being rewritten at the same time.
+	// Rate is the maximum number of rewritten objects per second; 0 or less for no limit. At most eight objects are
+	// rewritten at the same time.
 	Rate float64
 	// DryRun sends the patches as dry runs, and writes nothing.
 	DryRun bool
-	// Settle is how long all discovery requests must name the version as the stored one before the first write; see
-	// [DefaultSettle]. 0 means one check.
+	// Settle is the time for which all discovery requests must report the version as the storage version before the
+	// first write; see [DefaultSettle]. 0 means one check.
 	Settle time.Duration
-	// Confirm is called before the first write, but not in a dry run. Nil means yes.
+	// Confirm is called before the first write, but not in a dry run. The result false ends the migration. A nil
+	// Confirm means yes.
 	Confirm func(*Plan) (bool, error)
 	// Progress, if set, receives the progress. Calls do not overlap.
 	Progress func(Progress)
@@ -77,14 +81,14 @@ type Options struct {
 
 // Plan describes a migration before its first write.
 type Plan struct {
-	// Name of the definition, and the version to store objects in.
+	// Name is the name of the definition. To is the version in which objects are to be stored.
 	Name, To string
 	// Objects is the number of objects.
 	Objects int
-	// Stored has the versions that objects may be stored in before the migration.
+	// Stored are the versions in which objects may be stored before the migration.
 	Stored []string
-	// After is the last object of an interrupted run that this run continues; empty if this run starts with the first
-	// object. Continuing is whether there was such a run.
+	// After is the last object that an interrupted run has visited; empty if this run starts with the first object.
+	// Continuing is true if this run continues an interrupted run.
 	After      string
 	Continuing bool
 }
@@ -94,16 +98,16 @@ type Phase string
 
 // The phases, in their order.
 const (
-	Waiting   Phase = "Waiting"   // Until the API servers store in the version.
+	Waiting   Phase = "Waiting"   // Waits until the API servers store objects in the version.
 	Reading   Phase = "Reading"   // Reads every object in the version.
-	Rewriting Phase = "Rewriting" // Rewrites every object, or tries to in a dry run.
-	Verifying Phase = "Verifying" // Visits the objects that were written meanwhile.
+	Rewriting Phase = "Rewriting" // Rewrites every object. In a dry run, tries to.
+	Verifying Phase = "Verifying" // Visits the objects that were written since their last visit.
 )
 
 // Progress is the progress of a phase.
 type Progress struct {
 	Phase Phase
-	// Done of Total objects; both are 0 until they are known.
+	// Done is the number of finished objects, and Total the number of all objects; both are 0 until they are known.
 	Done, Total int
 	// Failed is the number of objects that could not be read or rewritten so far.
 	Failed int
@@ -120,14 +124,15 @@ type migration struct {
 	limit      flowcontrol.RateLimiter
 
 	result *Result
-	total  int // Number of objects, as far as known.
+	total  int // Number of objects, as far as it is known.
 }
 
-// Run migrates all objects. If the migration was possible but did not reach its goal, Run returns a result with another
-// Outcome. It returns an error without a result if it could not work, or ctx ended. Rewritten objects stay so, and a
-// later run continues there.
+// Run migrates all objects. If the migration began but objects could not be migrated or the user declined, Run returns
+// a result with another Outcome than Migrated. If the migration could not begin or was interrupted, for example by the
+// end of ctx, Run returns an error and no result. Rewritten objects stay rewritten, and a later run continues after
+// them.
 //
-// Two concurrent runs do no harm: both rewrite objects, and each verifies all of them.
+// Two runs at the same time do no harm: both rewrite objects, and each verifies all objects.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	m, err := begin(o, usualPace)
 	if err != nil {
@@ -172,7 +177,7 @@ func (m *migration) run(ctx context.Context) (*Result, error) {
 	m.result = newResult(m)
 	err := m.migrate(ctx)
 	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx) // More useful than the error of the interrupted request.
+		err = context.Cause(ctx) // The cause says more than the error of the interrupted request.
 	}
 	if err != nil {
 		return nil, err
@@ -181,7 +186,7 @@ func (m *migration) run(ctx context.Context) (*Result, error) {
 	return m.result, nil
 }
 
-// prepare reads the definition, and waits until the API servers store in the version.
+// prepare reads the definition, and waits until the API servers store objects in the version.
 func (m *migration) prepare(ctx context.Context) error {
 	if err := m.definition.read(ctx); err != nil {
 		return err
@@ -198,7 +203,7 @@ func (m *migration) migrate(ctx context.Context) error {
 	if err := m.survey(ctx); err != nil || m.result.Outcome != "" {
 		return err
 	}
-	var from *mark // A dry run judges all objects, so it starts with the first.
+	var from *mark // Nil in a dry run, which starts with the first object because it checks all objects.
 	if !m.DryRun {
 		from = m.definition.interrupted(m.To)
 		if m.Confirm != nil {
@@ -226,7 +231,7 @@ func (m *migration) migrate(ctx context.Context) error {
 		m.result.Outcome = WouldMigrate
 		return nil
 	}
-	if err := m.storage.wait(ctx, 0); err != nil { // An API server may have returned with an older definition.
+	if err := m.storage.wait(ctx, 0); err != nil { // A restarted API server may still have an older definition.
 		return err
 	}
 	stored, err := m.definition.finish(ctx, m.To)
@@ -245,7 +250,7 @@ func (m *migration) plan(from *mark) *Plan {
 	return p
 }
 
-// gvr returns the resource in a version.
+// gvr returns the resource in this version.
 func (m *migration) gvr(version string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: m.definition.crd.Spec.Group, Version: version, Resource: m.definition.crd.Spec.Names.Plural}
 }

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestRun migrates on servers with faults; test/migration has a real API server.
+// TestRun runs migrations against servers with faults. test/migration uses a real API server.
 func TestRun(t *testing.T) {
 	type want struct {
 		outcome   Outcome
@@ -279,7 +279,7 @@ func TestRun(t *testing.T) {
 			got := want{err: tc.want.err, in: s.storedIn()}
 			if r != nil {
 				got.outcome, got.failed = r.Outcome, r.Failed
-				if r.GaveUp { // Concurrent workers may add failures after the last counted one.
+				if r.GaveUp { // The other workers may add failures after the last counted failure.
 					got.failed = r.Failed - min(workers-1, max(0, r.Failed-mostInARow))
 				}
 				if r.Objects != r.Rewritten+r.Unchanged+r.Gone+r.Failed {
@@ -296,7 +296,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// twice answers the first two requests with a method, for each path with a prefix.
+// twice answers the first two requests with this method, for each path with this prefix.
 func twice(method, prefix string, answer func(http.ResponseWriter)) func(http.ResponseWriter, *http.Request) bool {
 	seen := map[string]int{}
 	return func(w http.ResponseWriter, r *http.Request) bool {
@@ -309,15 +309,15 @@ func twice(method, prefix string, answer func(http.ResponseWriter)) func(http.Re
 	}
 }
 
-// notFound answers with a 404 without a Status.
+// notFound answers with a 404 without a Status, as a proxy does.
 func notFound(w http.ResponseWriter) { http.Error(w, "404 page not found", http.StatusNotFound) }
 
-// TestNotGone checks that an object that an API server falsely reports as deleted is rewritten, even in a pass without
-// other work.
+// TestNotGone has an API server that reports an existing object as deleted. The object must be rewritten, even in a
+// pass without other work.
 func TestNotGone(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		method string // Method of the requests that the server answers falsely, once for each object; empty for all.
+		method string // Method of the requests with a false answer, one for each object; empty for all methods.
 		passes int
 	}{
 		"Behind": {
@@ -356,8 +356,8 @@ func TestNotGone(t *testing.T) {
 	}
 }
 
-// TestNeverServed checks that a migration ends with an error if no API server serves the version, and that no object
-// counts as deleted.
+// TestNeverServed checks that a migration ends with an error if no API server serves the version. No object may count
+// as deleted.
 func TestNeverServed(t *testing.T) {
 	for name, answer := range map[string]func(http.ResponseWriter){
 		"Status":   func(w http.ResponseWriter) { deny(w, http.StatusNotFound, metav1.StatusReasonNotFound, nil) },
@@ -384,7 +384,7 @@ func TestNeverServed(t *testing.T) {
 	}
 }
 
-// TestDryRunJudgesAll checks that a dry run also visits the objects that an interrupted run has visited.
+// TestDryRunJudgesAll checks that a dry run also visits the objects that an interrupted run has already visited.
 func TestDryRunJudgesAll(t *testing.T) {
 	s := newServer(t, 5)
 	sub(sub(s.crd, "metadata"), "annotations")[Annotation] = `{"to":"v2","generation":2,"after":"w-0003"}`
@@ -404,7 +404,7 @@ func TestDryRunJudgesAll(t *testing.T) {
 	}
 }
 
-// TestAway checks that a migration ends if the server stays unreachable, and can be continued.
+// TestAway has a server that stays unreachable. The migration must end, and a later run must be able to continue it.
 func TestAway(t *testing.T) {
 	s := newServer(t, 450)
 	s.before = func(w http.ResponseWriter, r *http.Request) bool {
@@ -429,7 +429,7 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// TestCanceled checks that a migration ends with its context in every phase.
+// TestCanceled checks that a migration ends with its context, in every phase.
 func TestCanceled(t *testing.T) {
 	for _, phase := range []Phase{Waiting, Reading, Rewriting, Verifying} {
 		t.Run(string(phase), func(t *testing.T) {
@@ -453,14 +453,14 @@ func TestCanceled(t *testing.T) {
 	}
 }
 
-// TestRate checks the bound on rewritten objects per second.
+// TestRate checks the limit on rewritten objects per second.
 func TestRate(t *testing.T) {
 	s := newServer(t, 30)
 	began := time.Now()
 	if _, err := s.migration(t, func(o *Options) { o.Rate = 50 }).run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// The first eight objects need no wait, the other 22 need 22/50 s.
+	// The first eight objects do not wait. The other 22 take 22/50 s.
 	if took := time.Since(began); took < 430*time.Millisecond {
 		t.Errorf("run(): 30 objects at 50 a second took %s", took)
 	}
@@ -596,7 +596,7 @@ func TestWriteText(t *testing.T) {
 	}
 }
 
-// TestStorageVersionHash compares hashes with those that every API server reports for built-in types.
+// TestStorageVersionHash compares hashes with those that API servers report for built-in types.
 func TestStorageVersionHash(t *testing.T) {
 	for kind, want := range map[string]string{"Namespace": "Q3oi5N2YM8M=", "ConfigMap": "qFsyl6wFWjQ=", "Pod": "xPOwRZ+Yhw8="} {
 		if diff := cmp.Diff(want, storageVersionHash("", "v1", kind)); diff != "" {

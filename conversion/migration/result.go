@@ -11,19 +11,19 @@ import (
 	"refract.dev/internal/output"
 )
 
-// Outcome is the result of a migration in one word.
+// Outcome is the result of a migration as one word.
 type Outcome string
 
 // The outcomes.
 const (
-	Migrated     Outcome = "Migrated"     // All objects are stored in the version, and so says status.storedVersions.
-	WouldMigrate Outcome = "WouldMigrate" // A dry run found no obstacle.
+	Migrated     Outcome = "Migrated"     // All objects are stored in the version. status.storedVersions has only this version.
+	WouldMigrate Outcome = "WouldMigrate" // A dry run found no object that cannot be migrated.
 	Declined     Outcome = "Declined"     // The user declined, and nothing was written.
-	Refused      Outcome = "Refused"      // Objects cannot be read in the version, and nothing was written.
-	Failed       Outcome = "Failed"       // Objects could not be rewritten. status.storedVersions is unchanged.
+	Refused      Outcome = "Refused"      // Some objects cannot be read in the version. Nothing was written.
+	Failed       Outcome = "Failed"       // Some objects could not be rewritten. status.storedVersions is unchanged.
 )
 
-// Result is the result of a migration. The option -o json prints it.
+// Result is the result of a migration. The command prints it with -o json.
 type Result struct {
 	APIVersion string  `json:"apiVersion"`
 	Kind       string  `json:"kind"`
@@ -31,22 +31,22 @@ type Result struct {
 	To         string  `json:"to"`
 	DryRun     bool    `json:"dryRun,omitempty"`
 	Outcome    Outcome `json:"outcome"`
-	// ContinuedAfter is the last object of the interrupted run that this run continues.
+	// ContinuedAfter is the last object that the interrupted run had visited; empty if no run was continued.
 	ContinuedAfter string `json:"continuedAfter,omitempty"`
-	// Objects is the number of objects: after the rewriting, the sum of the next four fields.
+	// Objects is the number of objects. After the rewriting it is the sum of the next four fields.
 	Objects int `json:"objects"`
-	// Rewritten is the number of objects whose stored bytes differed from those in the version.
+	// Rewritten is the number of objects whose stored bytes were not those of the version.
 	Rewritten int `json:"rewritten"`
-	// Unchanged is the number of objects that were already stored in the version: from the beginning, or after a write
-	// by another client. In a dry run, which cannot tell the difference, it is the number of objects that could be
-	// rewritten.
+	// Unchanged is the number of objects that were already stored in the version, either before the migration or after
+	// a write by another client. A dry run cannot recognize such objects; there it is the number of objects that could
+	// be rewritten.
 	Unchanged int `json:"alreadyThere"`
-	// Gone is the number of objects that were deleted before their visit.
+	// Gone is the number of objects that were deleted before they were visited.
 	Gone   int `json:"gone"`
 	Failed int `json:"failed"`
-	// Failures has the first hundred failed objects in the order of their names.
+	// Failures are the first hundred failed objects, in the order of their names.
 	Failures []Failure `json:"failures"`
-	// GaveUp is whether the pass ended early because of too many consecutive failures.
+	// GaveUp is true if a pass ended early because too many objects failed one after the other.
 	GaveUp bool `json:"gaveUp,omitempty"`
 	// Passes is the number of passes over all objects.
 	Passes  int     `json:"passes"`
@@ -82,7 +82,7 @@ func (r *Result) fail(object string, err error) {
 	r.Failures = slices.Insert(r.Failures, at, f)
 }
 
-// Well reports whether the outcome is the wanted one. A migration that the user declined counts as well.
+// Well reports whether the outcome is a success. Declined by the user is a success as well.
 func (r *Result) Well() bool {
 	return r.Outcome == Migrated || r.Outcome == WouldMigrate || r.Outcome == Declined
 }
@@ -124,7 +124,7 @@ func (r *Result) write(b *strings.Builder) {
 		fmt.Fprintf(b, "  %s is left unchanged: %s, storedVersions %s\n", r.Name, objects, strings.Join(r.StoredVersionsBefore, ", "))
 	case Refused:
 		atLeast := ""
-		if r.Failed >= mostNamed { // The survey ends at this number.
+		if r.Failed >= mostNamed { // The survey ends after this number of failures.
 			atLeast = "at least "
 		}
 		fmt.Fprintf(b, "✗ %s cannot be migrated to %s: %s%s cannot be read in it; nothing was written\n",

@@ -11,30 +11,30 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
 
-// negotiated is the serializer of clients whose callers decode the answers.
+// negotiated is the serializer of clients that decode the answers themselves.
 var negotiated = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
 
-// errUnknown means that an API server does not serve the requested resource, although others do.
+// errUnknown means that the answering API server does not know the resource, although others do.
 var errUnknown = errors.New("an API server does not know the resource")
 
 // pace has the delays and time limits of a migration.
 type pace struct {
-	first, longest time.Duration // Between two attempts: the first delay and the maximum.
-	away           time.Duration // How long a server may be unreachable.
+	first, longest time.Duration // The first and the maximum delay between two attempts.
+	away           time.Duration // The maximum time for which a server may be unreachable.
 	tries          int           // Maximum number of attempts after server errors.
 	request        time.Duration // Time limit of one request.
 	look           time.Duration // Between two discovery requests.
-	discover       time.Duration // Time limit until discovery names the wanted version.
+	discover       time.Duration // Time limit for discovery to report the wanted storage version.
 }
 
 var usualPace = pace{
 	first: 200 * time.Millisecond, longest: 8 * time.Second, away: time.Minute, tries: 5,
-	request: 70 * time.Second, // More than the default request timeout of an API server.
+	request: 70 * time.Second, // Longer than the default request timeout of an API server.
 	look:    500 * time.Millisecond, discover: time.Minute,
 }
 
-// persist calls f until it succeeds or a retry is useless. It retries for the duration away while the server is
-// unreachable or overloaded, a few times after server errors, and not at all after other errors.
+// persist calls f until f succeeds or a retry is useless. While the server is unreachable or overloaded, it retries for
+// the duration away. After server errors it retries a few times, and after other errors not at all.
 func (p pace) persist(ctx context.Context, f func(context.Context) error) error {
 	began, delay := time.Now(), p.first
 	for try := 1; ; try++ {
@@ -75,7 +75,7 @@ func code(err error) int {
 	return int(status.Status().Code)
 }
 
-// away reports whether the server was unreachable or overloaded, or does not serve the resource.
+// away reports whether the server was unreachable or overloaded, or does not know the resource.
 func away(err error) bool {
 	if errors.Is(err, errUnknown) {
 		return true
@@ -88,13 +88,13 @@ func away(err error) bool {
 	}
 }
 
-// failing reports whether the answer is a server error. The cause may be the server or the object: a failed conversion
-// is a server error, too.
+// failing reports whether the answer is a server error. The cause may also be the object: a failed conversion is a
+// server error as well.
 func failing(err error) bool {
 	return code(err) >= http.StatusInternalServerError
 }
 
-// pause waits for d. If ctx ends first, it returns the cause.
+// pause waits for d. If ctx ends first, it returns the cause of the end.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -20,29 +20,30 @@ import (
 const (
 	// workers is the number of concurrent patches.
 	workers = 8
-	// rewritePage is the number of objects in a page. After each page the progress is saved.
+	// rewritePage is the number of objects in a page. The progress is saved after each page.
 	rewritePage = 200
 	// mostPasses is the maximum number of passes over all objects.
 	mostPasses = 10
-	// mostConflicts is the number of patches with preconditions for an object that another writer keeps changing.
+	// mostConflicts is the maximum number of patches with preconditions for one object. After that many conflicts,
+	// other writers seem to change the object all the time.
 	mostConflicts = 3
-	// mostInARow is the number of consecutive failures that ends a pass.
+	// mostInARow is the number of failures, one after the other, that ends a pass.
 	mostInARow = 50
 )
 
-// errHopeless ends a pass after mostInARow consecutive failures.
+// errHopeless ends a pass after mostInARow failures in a row.
 var errHopeless = errors.New("too many objects fail in a row")
 
-// errGone means that a read from etcd did not find the object, so the answer does not depend on the API server.
+// errGone means that an object no longer exists. The API server has read etcd, and not its cache.
 var errGone = errors.New("it is gone")
 
 // look is the result of the last visit of an object.
 type look struct {
-	version   fingerprint // Of the resourceVersion after the visit. An object that still has it is stored in the wanted version.
+	version   fingerprint // Fingerprint of the resourceVersion after the visit. While the object has it, it is stored in the wanted version.
 	rewritten bool
 }
 
-// fingerprint is a hash of a text. It saves memory, because there can be millions of objects.
+// fingerprint is a hash of a text. A hash needs less memory than the text, and there can be millions of objects.
 type fingerprint [16]byte
 
 func fingerprintOf(text string) fingerprint {
@@ -60,16 +61,16 @@ type rewriting struct {
 	failed map[fingerprint]bool // By UID.
 	// inARow is the number of failures since the last success.
 	inARow int
-	// The state of the current pass: its phase, the numbers of finished, rewritten and deleted objects, and whether it
-	// found an object deleted that an earlier pass had already found deleted.
+	// State of the current pass: the phase, and the numbers of finished, rewritten and deleted objects. goneTwice is
+	// true if the pass found an object deleted that an earlier pass had already found deleted.
 	phase                Phase
 	done, writes, missed int
 	goneTwice            bool
 }
 
-// rewrite visits every object until a pass finds nothing to rewrite. The first pass skips the objects that an
-// interrupted run has visited. The second pass visits them, because they may have been written in the old version
-// since.
+// rewrite visits every object, until a pass finds nothing to rewrite. The first pass skips the objects that an
+// interrupted run has visited. The second pass visits them, because other writers may have stored them in the old
+// version since then.
 func (m *migration) rewrite(ctx context.Context, from *mark) error {
 	r := &rewriting{migration: m, seen: map[fingerprint]look{}, gone: map[fingerprint]bool{}, failed: map[fingerprint]bool{}}
 	after, calm := "", false
@@ -99,7 +100,7 @@ func (m *migration) rewrite(ctx context.Context, from *mark) error {
 			return nil
 		case m.result.Passes >= mostPasses:
 			return fmt.Errorf("%s: version %s: %w: %d rewritten and %d gone in pass %d", m.Name, m.To, ErrUnsettled, r.writes, r.missed, m.result.Passes)
-		case m.result.Passes > 2: // A lagging API server may need time.
+		case m.result.Passes > 2: // An API server that has not read the new definition yet may need time.
 			if err := pause(ctx, m.Settle); err != nil {
 				return err
 			}
@@ -108,18 +109,17 @@ func (m *migration) rewrite(ctx context.Context, from *mark) error {
 	}
 }
 
-// settled reports whether the last pass proves that no object is stored in another version. The pass must have visited
-// all objects (after is empty) and rewritten none. If it found deleted objects, it is not enough alone, because an
-// object that was reported as deleted may be in the next list. As deletions may never stop, two consecutive passes that
-// visited all objects and rewrote none are enough, if the second one found no object deleted that an earlier pass had
-// found deleted. calm is whether this pass visited all objects and rewrote none; before is the value of calm for the
-// previous pass.
+// settled reports whether the last pass proves that no object is stored in another version. calm is true if the pass
+// visited all objects (after is empty) and rewrote none; before is the value of calm for the previous pass. A calm pass
+// without deleted objects is a proof. A calm pass with deleted objects is not, because an object that was reported as
+// deleted may appear again in the next list. But some objects may be deleted in every pass. So two consecutive calm
+// passes are a proof if the second one found no object deleted that an earlier pass had already found deleted.
 func (r *rewriting) settled(after string, before bool) (settled, calm bool) {
 	calm = after == "" && r.writes == 0
 	return calm && (r.missed == 0 || before && !r.goneTwice), calm
 }
 
-// pass visits every object after the given key, except those that are known to be stored in the wanted version.
+// pass visits every object after the given key. It skips objects that are known to be stored in the wanted version.
 func (r *rewriting) pass(ctx context.Context, after string) error {
 	r.phase, r.done, r.writes, r.missed, r.goneTwice = Rewriting, 0, 0, 0, false
 	first := r.result.Passes == 1
@@ -159,7 +159,7 @@ func (r *rewriting) tell() {
 	r.Progress(Progress{Phase: r.phase, Done: r.done, Total: r.total, Failed: len(r.failed)})
 }
 
-// due returns the objects of a page that need a visit.
+// due returns the objects of a page that must be visited.
 func (r *rewriting) due(items []metav1.PartialObjectMetadata, after string) []metav1.PartialObjectMetadata {
 	var due []metav1.PartialObjectMetadata
 	for i := range items {
@@ -183,13 +183,13 @@ func (r *rewriting) page(ctx context.Context, due []metav1.PartialObjectMetadata
 	return group.Wait()
 }
 
-// one visits an object and records the result. An error ends the pass.
+// one visits an object and records the result. If it returns an error, the pass ends.
 func (r *rewriting) one(ctx context.Context, o *metav1.PartialObjectMetadata) error {
 	now, wrote, err := r.touch(ctx, o)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case err != nil && away(err): // The requests for all other objects would fail, too.
+	case err != nil && away(err): // Requests for other objects would fail in the same way.
 		return fmt.Errorf("rewriting %s of %s: %w", keyOf(o), r.Name, err)
 	}
 	r.mu.Lock()
@@ -222,10 +222,10 @@ func (r *rewriting) one(ctx context.Context, o *metav1.PartialObjectMetadata) er
 	return nil
 }
 
-// touch makes the API server encode an object again. It returns the new state of the object, and whether the object may
-// have been stored in another version before. After mostConflicts conflicts it sends a patch without preconditions.
-// That patch counts as a rewrite if the resourceVersion differs, because the version of the object before is unknown.
-// The error is errGone if the object does not exist.
+// touch makes the API server encode an object again. It returns the new object. wrote is true if the object may have
+// been stored in another version before. After mostConflicts conflicts, touch sends a patch without preconditions. Then
+// it is unknown which version the object had, so wrote is true if the resourceVersion has changed. The error wraps
+// errGone if the object does not exist.
 func (r *rewriting) touch(ctx context.Context, o *metav1.PartialObjectMetadata) (now *metav1.PartialObjectMetadata, wrote bool, err error) {
 	defer rescue.To(&err, ctrl.LoggerFrom(ctx), "rewriting an object", "object", keyOf(o))
 	for range mostConflicts {
@@ -252,8 +252,8 @@ func (r *rewriting) touch(ctx context.Context, o *metav1.PartialObjectMetadata) 
 	return now, now.ResourceVersion != o.ResourceVersion, nil
 }
 
-// get reads an object from etcd, not from the cache of the API server, because it sends no resourceVersion. The error
-// is errGone if the API server reports that this object does not exist.
+// get reads an object. It sends no resourceVersion, so the API server reads etcd and not its cache. The error wraps
+// errGone if the API server reports that this object does not exist.
 //
 // Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
 func (r *rewriting) get(ctx context.Context, o *metav1.PartialObjectMetadata) (*metav1.PartialObjectMetadata, error) {
@@ -268,8 +268,8 @@ func (r *rewriting) get(ctx context.Context, o *metav1.PartialObjectMetadata) (*
 	return now, err
 }
 
-// known returns the error of a request for an object. It turns a 404 that does not name this object into errUnknown:
-// such an answer comes from an API server that does not serve the version, or from a proxy.
+// known returns the error of a request for an object. If the error is a 404 that does not name this object, known
+// returns errUnknown: the answer comes from an API server that does not serve the version, or from a proxy.
 func (r *rewriting) known(o *metav1.PartialObjectMetadata, err error) error {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
@@ -282,7 +282,7 @@ func (r *rewriting) known(o *metav1.PartialObjectMetadata, err error) error {
 	return fmt.Errorf("%w: %w", errUnknown, err)
 }
 
-// patch sends a merge patch without content. metadata has the preconditions.
+// patch sends a merge patch without changes. meta has the preconditions.
 func (r *rewriting) patch(ctx context.Context, o *metav1.PartialObjectMetadata, meta map[string]any) (*metav1.PartialObjectMetadata, error) {
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": r.definition.crd.Spec.Group + "/" + r.To, "kind": r.definition.crd.Spec.Names.Kind, "metadata": meta,
@@ -305,7 +305,7 @@ func (r *rewriting) patch(ctx context.Context, o *metav1.PartialObjectMetadata, 
 	return now, err
 }
 
-// count updates the numbers of objects in the result.
+// count updates the numbers in the result.
 func (r *rewriting) count() {
 	rewritten := 0
 	for _, l := range r.seen {

@@ -24,8 +24,7 @@ const (
 	widgetsPath = v2Path + "/widgets"
 )
 
-// server is an API server with everything that a migration needs: cluster-scoped widgets in v1 and in v2, the storage
-// version.
+// server is an API server for cluster-scoped widgets, with the versions v1 and v2. v2 is the storage version.
 type server struct {
 	*httptest.Server
 
@@ -33,9 +32,9 @@ type server struct {
 	stored  map[string]*widget
 	version int
 	crd     map[string]any
-	// before, if set, may answer a request in place of the server. The server holds mu during the call.
+	// before, if set, may answer a request in place of the server. The server calls it with mu locked.
 	before func(w http.ResponseWriter, r *http.Request) (answered bool)
-	// wrote, if set, receives the name of every rewritten object. The server holds mu during the call.
+	// wrote, if set, gets the name of each rewritten object. The server calls it with mu locked.
 	wrote func(name string)
 	// log has the method and path of each request.
 	log []string
@@ -73,7 +72,7 @@ func newServer(t *testing.T, widgets int) *server {
 	return s
 }
 
-// put stores an object. The caller holds mu, or no other goroutine uses the server.
+// put stores an object. The caller has locked mu, or no other goroutine uses the server.
 func (s *server) put(name, in string) {
 	s.version++
 	s.stored[name] = &widget{name: name, in: in, resourceVersion: s.version}
@@ -113,7 +112,7 @@ func answer(w http.ResponseWriter, code int, body any) {
 	}
 }
 
-// deny answers with an error. change, if set, modifies the Status first.
+// deny answers with an error. If change is set, it may modify the Status first.
 func deny(w http.ResponseWriter, code int, reason metav1.StatusReason, change func(*metav1.Status)) {
 	status := metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
@@ -164,7 +163,7 @@ func sub(in map[string]any, name string) map[string]any {
 	return out
 }
 
-// list answers with a page. A token is the name of the last object of the previous page.
+// list answers with a page. Its continue token is the name of the last object of the previous page.
 func (s *server) list(w http.ResponseWriter, r *http.Request) {
 	limit, err := strconv.Atoi(r.URL.Query().Get("limit"))
 	if err != nil {
@@ -223,14 +222,14 @@ func (s *server) widget(w http.ResponseWriter, r *http.Request, name string) {
 	reply(w, o.metadata())
 }
 
-// heal removes before. A migration may end before its requests do, so heal takes the lock.
+// heal removes before. It locks mu, because requests of a migration may continue after the migration has ended.
 func (s *server) heal() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.before = nil
 }
 
-// storedIn counts the objects by stored version.
+// storedIn returns the number of objects for each stored version.
 func (s *server) storedIn() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,7 +248,7 @@ func (s *server) known() (storedVersions, annotation string) {
 	return fmt.Sprint(sub(s.crd, "status")["storedVersions"]), annotation
 }
 
-// requests counts the requests with a prefix.
+// requests counts the requests whose method and path have this prefix.
 func (s *server) requests(prefix string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,13 +261,13 @@ func (s *server) requests(prefix string) int {
 	return n
 }
 
-// quick is a pace for tests.
+// quick is a pace for tests, with short delays.
 var quick = pace{
 	first: time.Millisecond, longest: 2 * time.Millisecond, away: time.Minute, tries: 3,
 	request: time.Minute, look: time.Millisecond, discover: 50 * time.Millisecond,
 }
 
-// migration returns a migration to v2 that has not started.
+// migration returns a migration to v2 that has not begun.
 func (s *server) migration(t *testing.T, change func(*Options)) *migration {
 	t.Helper()
 	o := Options{Config: &rest.Config{Host: s.URL, QPS: -1}, Name: "widgets.example.org", To: "v2"}

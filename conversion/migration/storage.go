@@ -16,17 +16,17 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// storage determines whether the API servers store objects in the wanted version.
+// storage checks whether the API servers store objects in the wanted version.
 type storage struct {
 	config    *rest.Config
-	discovery rest.Interface // Over the connection of the patches.
+	discovery rest.Interface // Uses the same connection as the patches.
 	pace      pace
 	crd       *apiextensionsv1.CustomResourceDefinition
 	to        string
 }
 
-// wait returns when all discovery requests for the duration settle have named the version as the stored one. If several
-// API servers share an address, each request may reach another one.
+// wait returns after all discovery requests have reported the version as the storage version for the duration settle.
+// The requests may reach different API servers if these share an address.
 func (s *storage) wait(ctx context.Context, settle time.Duration) error {
 	began, since := time.Now(), time.Time{}
 	for {
@@ -52,8 +52,8 @@ func (s *storage) wait(ctx context.Context, settle time.Duration) error {
 	}
 }
 
-// agreed sends two discovery requests: over the connection of the patches, and over a new connection. It reports
-// whether both answers name the version as the stored one.
+// agreed sends two discovery requests: one over the connection of the patches, and one over a new connection. It
+// reports whether both answers have the version as the storage version.
 func (s *storage) agreed(ctx context.Context) (bool, error) {
 	here, err := s.by(ctx, s.discovery)
 	if err != nil || !here {
@@ -66,7 +66,7 @@ func (s *storage) agreed(ctx context.Context) (bool, error) {
 	return s.by(ctx, another)
 }
 
-// by sends one discovery request, and reports whether the answer names the version as the stored one.
+// by sends one discovery request. It reports whether the answer has the version as the storage version.
 func (s *storage) by(ctx context.Context, client rest.Interface) (bool, error) {
 	resources := &metav1.APIResourceList{}
 	err := s.pace.persist(ctx, func(ctx context.Context) error {
@@ -78,7 +78,7 @@ func (s *storage) by(ctx context.Context, client rest.Interface) (bool, error) {
 		return json.Unmarshal(body, resources)
 	})
 	if apierrors.IsNotFound(err) {
-		return false, nil // The server does not serve the version yet.
+		return false, nil // The API server does not serve the version yet.
 	}
 	if err != nil {
 		return false, fmt.Errorf("discovering %s/%s: %w", s.crd.Spec.Group, s.to, err)
@@ -91,8 +91,8 @@ func (s *storage) by(ctx context.Context, client rest.Interface) (bool, error) {
 	return false, nil
 }
 
-// still returns an error if the API server behind the connection of the patches no longer stores in the version. It
-// would rewrite objects in another one.
+// still returns an error if the API server behind the connection of the patches no longer stores objects in the
+// version. That server would rewrite objects in another version.
 func (s *storage) still(ctx context.Context) error {
 	stores, err := s.by(ctx, s.discovery)
 	if err == nil && !stores {
@@ -101,7 +101,7 @@ func (s *storage) still(ctx context.Context) error {
 	return err
 }
 
-// storageVersionHash returns the hash of the stored version in discovery.
+// storageVersionHash returns the hash that stands for the storage version in discovery.
 //
 // Source: https://github.com/kubernetes/apiserver/blob/v0.37.1/pkg/endpoints/discovery/storageversionhash.go
 func storageVersionHash(group, version, kind string) string {
@@ -109,7 +109,7 @@ func storageVersionHash(group, version, kind string) string {
 	return base64.StdEncoding.EncodeToString(sum[:8])
 }
 
-// apart returns a client that opens a new connection for each request, so that a load balancer can choose another API
+// apart returns a client that opens a new connection for each request, so that a load balancer may choose another API
 // server each time.
 func apart(cfg *rest.Config) (*rest.RESTClient, error) {
 	to, err := cfg.TransportConfig()
@@ -134,7 +134,7 @@ func apart(cfg *rest.Config) (*rest.RESTClient, error) {
 	return rest.UnversionedRESTClientForConfigAndClient(pathwise(cfg), &http.Client{Transport: wrapped})
 }
 
-// pathwise returns the config of a client for requests with absolute paths.
+// pathwise returns the configuration of a client for requests with absolute paths.
 func pathwise(cfg *rest.Config) *rest.Config {
 	out := rest.CopyConfig(cfg)
 	out.NegotiatedSerializer = negotiated

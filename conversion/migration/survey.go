@@ -14,14 +14,14 @@ import (
 
 const (
 	// surveyPage is the maximum number of objects in a page. An API server converts all objects of a page before it
-	// answers.
+	// sends the answer.
 	surveyPage = 500
-	// mostNamed is the maximum number of objects that the result names as not readable or not rewritten.
+	// mostNamed is the maximum number of failed objects in the result.
 	mostNamed = 100
 )
 
-// survey reads every object in the wanted version, and counts them. It names objects that cannot be read; with such
-// objects the migration is refused.
+// survey reads and counts all objects in the wanted version. It records the objects that cannot be read. If there are
+// any, the migration is refused.
 func (m *migration) survey(ctx context.Context) error {
 	read, limit, token := 0, int64(surveyPage), ""
 	last := ""
@@ -33,7 +33,7 @@ func (m *migration) survey(ctx context.Context) error {
 		if unreadable(err) {
 			page, err = m.named(ctx, token, limit, err)
 			if unreadable(err) && limit > 1 {
-				limit = max(1, limit/8) // A smaller page is more likely readable in one version.
+				limit = max(1, limit/8) // A smaller page may have only objects that are readable in one version.
 				continue
 			}
 		}
@@ -62,8 +62,8 @@ func (m *migration) survey(ctx context.Context) error {
 	return nil
 }
 
-// lacking records the objects with a part that cannot be converted to the wanted version. The part would stay in an
-// annotation that no conversion reads after the removal of the other version.
+// lacking records the objects with a part that cannot be converted to the wanted version. Such a part is kept in an
+// annotation, and no conversion would read it after the removal of the other version.
 func (m *migration) lacking(objects []metav1.PartialObjectMetadata) {
 	for i := range objects {
 		what, lacks := objects[i].Annotations[refractv1alpha1.UnconvertedAnnotation]
@@ -73,11 +73,11 @@ func (m *migration) lacking(objects []metav1.PartialObjectMetadata) {
 	}
 }
 
-// mostLacking is the maximum size of the description of a missing part, in bytes.
+// mostLacking is the maximum size in bytes of the description of a missing part.
 const mostLacking = 512
 
-// named reads the page in another version, and records its objects that cannot be read in the wanted version. It
-// returns the page. If no version can read the page, it returns the error of the wanted version.
+// named reads a page in another version, and records the objects of the page that cannot be read in the wanted version.
+// It returns the page. If no version can read the page, it returns because, the error for the wanted version.
 func (m *migration) named(ctx context.Context, token string, limit int64, because error) (*metav1.PartialObjectMetadataList, error) {
 	for i := range m.definition.crd.Spec.Versions {
 		v := &m.definition.crd.Spec.Versions[i]
@@ -104,7 +104,7 @@ func (m *migration) named(ctx context.Context, token string, limit int64, becaus
 	return nil, because
 }
 
-// tryRead reads an object in the wanted version, and records a failure.
+// tryRead reads an object in the wanted version. It records an object that cannot be read.
 func (m *migration) tryRead(ctx context.Context, o *metav1.PartialObjectMetadata) error {
 	ctx, cancel := context.WithTimeout(ctx, m.pace.request)
 	defer cancel()
@@ -119,7 +119,7 @@ func (m *migration) tryRead(ctx context.Context, o *metav1.PartialObjectMetadata
 	return nil
 }
 
-// list returns a page. If the token has expired, the list continues with the token of the error, over the current
+// list returns a page. If the token has expired, list continues with the token in the error, which lists the current
 // objects.
 func (m *migration) list(ctx context.Context, version, token string, limit int64) (*metav1.PartialObjectMetadataList, error) {
 	for {
@@ -136,7 +136,7 @@ func (m *migration) list(ctx context.Context, version, token string, limit int64
 	}
 }
 
-// continued returns the token in the error about an expired token.
+// continued returns the token in an error about an expired token.
 //
 // Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks
 func continued(err error) (token string, ok bool) {
@@ -152,7 +152,7 @@ func (m *migration) listing(version string, err error) error {
 	return fmt.Errorf("listing the objects of %s in version %s: %w", m.Name, version, err)
 }
 
-// unreadable reports whether the server failed to read an object or a page. A persistent 429 counts as such a failure.
+// unreadable reports whether the server could not read an object or a page. This includes a 429 after all retries.
 func unreadable(err error) bool {
 	return err != nil && (failing(err) && !away(err) || apierrors.IsTooManyRequests(err))
 }
@@ -161,7 +161,7 @@ func (m *migration) unread(object string, err error) {
 	m.result.fail(object, fmt.Errorf("it cannot be read in version %s: %w", m.To, err))
 }
 
-// beyond describes an object of unknown name by the object before it.
+// beyond describes an object without a known name by the object before it.
 func beyond(last string) string {
 	if last == "" {
 		return "(the first object)"
@@ -169,7 +169,7 @@ func beyond(last string) string {
 	return fmt.Sprintf("(the object after %s)", last)
 }
 
-// remaining returns the number of objects after the page, zero if the server does not report it.
+// remaining returns the number of objects after the page; zero if the server does not report it.
 func remaining(page *metav1.PartialObjectMetadataList) int {
 	if page.RemainingItemCount == nil {
 		return 0
@@ -177,7 +177,7 @@ func remaining(page *metav1.PartialObjectMetadataList) int {
 	return int(*page.RemainingItemCount)
 }
 
-// keyOf returns the key of an object. Keys have the order of the server's lists.
+// keyOf returns the key of an object. Keys are ordered like the lists of an API server.
 func keyOf(o *metav1.PartialObjectMetadata) string {
 	if o.Namespace == "" {
 		return o.Name

@@ -8,8 +8,8 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// BenchmarkCompileLists compiles policies for schemas of up to 2,000 fields in up to 250 lists. In each list, one field
-// has another name in the other version. The time is some milliseconds and grows linearly.
+// BenchmarkCompileLists compiles policies for schemas with up to 2,000 fields in up to 250 lists. In each list, one
+// field has different names in the two versions. The time is some milliseconds and grows linearly.
 func BenchmarkCompileLists(b *testing.B) {
 	for _, lists := range []int{25, 250} {
 		b.Run(fmt.Sprint(lists), func(b *testing.B) {

@@ -8,8 +8,8 @@ import (
 	"refract.dev/tree/raw"
 )
 
-// castTo returns the conversion between two kinds. A value without a counterpart becomes otherwise, unless otherwise is
-// nil.
+// castTo returns the conversion from one kind to another. If otherwise is not nil, it replaces a value without a
+// counterpart.
 func castTo(from, to kind, otherwise []byte) transform {
 	f := caster(from, to)
 	if otherwise == nil {
@@ -23,7 +23,7 @@ func castTo(from, to kind, otherwise []byte) transform {
 	}
 }
 
-// caster returns the conversion between two kinds; nil if they cannot be cast.
+// caster returns the conversion from one kind to another; nil if cast does not support it.
 func caster(from, to kind) transform {
 	switch {
 	case from == isText && to == isBoolean:
@@ -61,7 +61,8 @@ func textOfBoolean(dst, value []byte) ([]byte, error) {
 	return raw.AppendString(dst, value), nil
 }
 
-// numberOfText accepts decimal numbers. It drops a plus sign and leading zeros, which JSON does not allow.
+// numberOfText converts texts that are decimal numbers. It drops a plus sign and leading zeros, which JSON does not
+// allow.
 func numberOfText(to kind) transform {
 	return func(dst, value []byte) ([]byte, error) {
 		text, err := raw.String(value)
@@ -92,7 +93,7 @@ func numberOfText(to kind) transform {
 	}
 }
 
-// decimal returns a text as a JSON number, and reports whether it is one.
+// decimal returns a text as a JSON number. It returns false if the text is not a decimal number.
 func decimal(text string) (string, bool) {
 	sign := ""
 	digits := strings.TrimPrefix(text, "+")
@@ -115,7 +116,7 @@ func decimal(text string) (string, bool) {
 	return sign + trimmed, true
 }
 
-// textOfNumber writes integers in digits, and numbers as API servers store them.
+// textOfNumber writes integers as digits, and other numbers in the notation in which API servers store them.
 func textOfNumber(from kind) transform {
 	return func(dst, value []byte) ([]byte, error) {
 		if !isNumeric(value) {

@@ -50,7 +50,7 @@ const (
 
 func (s side) other() side { return 1 - s }
 
-// name returns the name of the side in the fields of a policy.
+// name returns the name of the side as a field of a policy.
 func (s side) name() string {
 	if s == onHub {
 		return "hub"
@@ -58,10 +58,10 @@ func (s side) name() string {
 	return "spoke"
 }
 
-// report collects findings. Compilation continues after an error, so that authors see all findings at once.
+// report collects findings. The compiler continues after an error, so that authors see all errors at once.
 type report struct{ findings []structural.Finding }
 
-// errorf adds an error, which prevents compilation.
+// errorf adds an error. A policy with an error does not compile.
 func (r *report) errorf(path, rule, format string, args ...any) {
 	r.add(structural.Error, path, rule, fmt.Sprintf(format, args...))
 }
@@ -80,7 +80,7 @@ func (r *report) failed() bool {
 	return slices.ContainsFunc(r.findings, func(f structural.Finding) bool { return f.Severity == structural.Error })
 }
 
-// versions checks the versions of a policy, and reports whether their schemas can be compared.
+// versions checks the versions of a policy. It returns false if their schemas cannot be compared.
 func (r *report) versions(spec *refractv1alpha1.ConversionPolicySpec, def *structural.Definition) bool {
 	names := make([]string, 0, len(def.Versions()))
 	for _, v := range def.Versions() {
@@ -120,52 +120,51 @@ func (r *report) versions(spec *refractv1alpha1.ConversionPolicySpec, def *struc
 	return known
 }
 
-// versionPair is a spoke and the hub. Findings about the two are added to the report.
+// versionPair is a spoke together with the hub. Findings about them go into the report.
 type versionPair struct {
 	*report
 
-	path     string    // Path of the spoke in the policy.
+	path     string    // Path of the spoke in the policy, such as spec.spokes[0].
 	versions [2]string // By side.
 	schemas  [2]*schema.Structural
 }
 
-// kind describes the type at a place of one side.
+// kind describes the type of the value at a place of one side.
 func (p versionPair) kind(sd side, at place, own *schema.Structural) string {
 	return fmt.Sprintf("%s is %s in %s", at, article(described(own)), p.versions[sd])
 }
 
-// kinds describes the types at the places of both sides.
+// kinds describes the types of the values at the places of both sides.
 func (p versionPair) kinds(at [2]place, own [2]*schema.Structural) string {
 	return p.kind(onSpoke, at[onSpoke], own[onSpoke]) + ", and " + p.kind(onHub, at[onHub], own[onHub])
 }
 
-// within returns the schema of the elements of a scope; for the root scope, the schema of the object.
+// within returns the schema of the elements of a scope. For the root scope, it returns the schema of the object.
 func (p versionPair) within(c *scope, sd side) *schema.Structural {
 	if c.at[sd].steps == nil {
 		return p.schemas[sd]
 	}
 	found, err := find(p.schemas[sd], c.at[sd].elements())
 	if err != nil {
-		return anything // Impossible: the entries of the scope were found.
+		return anything // Cannot happen: the entries of the scope have been found in the schema.
 	}
 	return found
 }
 
-// requiredAt reports whether the schema of a side requires the value at a place and has no default for it, so that
-// clients must write it.
+// requiredAt reports whether clients must write the value at a place: the schema requires it and has no default for it.
 func (p versionPair) requiredAt(sd side, at place) bool {
 	last := at.steps[len(at.steps)-1]
 	parent, err := find(p.schemas[sd], place{steps: at.steps[:len(at.steps)-1]})
 	return err == nil && !last.each && requires(parent, last.key) && fieldOf(parent, last.key).Default.Object == nil
 }
 
-// spoke is a compiled spoke of a policy: the conversions for the engine, and knowledge about them.
+// spoke is a compiled spoke of a policy: the entries, and data for later questions about them.
 type spoke struct {
 	versionPair
 
 	entries []*entry
 	root    *scope
-	// hubValues are the values of the entries by their places in the hub.
+	// hubValues are the values of the entries, by their places in the hub.
 	hubValues map[string]hubValue
 	lone      []lone // See coverage.
 }
@@ -173,8 +172,8 @@ type spoke struct {
 // version returns the version that is not the hub.
 func (s *spoke) version() string { return s.versions[onSpoke] }
 
-// compileSpoke compiles the fields of a spoke. It compiles each field alone, sorts the entries by the lists that they
-// are in, and then checks that all entries together cover the schemas.
+// compileSpoke compiles a spoke. It compiles each field alone, sorts the entries by the lists that contain their
+// values, and checks that all entries together cover the schemas.
 func compileSpoke(i int, spec *refractv1alpha1.ConversionPolicySpec, schemas [2]*schema.Structural) *spoke {
 	from := &spec.Spokes[i]
 	pair := versionPair{
@@ -199,14 +198,14 @@ func compileSpoke(i int, spec *refractv1alpha1.ConversionPolicySpec, schemas [2]
 	return s
 }
 
-// misplaced reports whether the places of some entries are unknown. The coverage is then unknown, too.
+// misplaced reports whether the place of an entry is unknown. Coverage cannot be checked then.
 func (s *spoke) misplaced() bool {
 	return slices.ContainsFunc(s.findings, func(f structural.Finding) bool {
 		return f.Rule == ruleField || f.Rule == rulePlace || f.Rule == ruleOverlap
 	})
 }
 
-// resource returns the spoke for the engine. An error of the engine becomes a finding.
+// resource returns the spoke in the form of the engine. It reports an error of the engine as a finding.
 func (s *spoke) resource(group, kind string) convert.Spoke {
 	out := convert.Spoke{Version: s.version(), Conversions: s.conversions(s.root)}
 	_, err := convert.New(convert.Resource{Group: group, Kind: kind, Hub: s.versions[onHub], Spokes: []convert.Spoke{out}})

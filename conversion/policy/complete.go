@@ -9,7 +9,7 @@ import (
 	"refract.dev/conversion/structural"
 )
 
-// lone is a place that exists only on one side.
+// lone is a place that only one side has.
 type lone struct {
 	side side
 	at   place
@@ -23,15 +23,14 @@ func (l lone) field() refractv1alpha1.FieldConversion {
 	return refractv1alpha1.FieldConversion{Spoke: l.at.String(), Removed: &refractv1alpha1.OneSided{}}
 }
 
-// Complete returns a spec that compiles for a definition. It returns spec itself or, if the only errors are uncovered
-// places of one version, a copy with an entry for each such place: {hub: ..., added: {}} or {spoke: ..., removed: {}}.
-// The second result lists these entries, in the order of the spokes and places. They follow the entries of spec;
-// [Without] removes them.
+// Complete returns a spec that compiles for a definition. If the only errors of spec are about places that only one
+// version has and no entry covers, the result is a copy of spec with an entry for each such place. These entries have
+// the field added or removed, without a default. If spec has no errors, the result is an unchanged copy. kept lists the
+// additional entries, in the order of the spokes and places. They follow the entries of spec; [Without] removes them.
 //
-// Complete reports false if such entries are not enough, for example for a required place, or for a part of a value
-// that another entry converts. It also reports false if kept values would be identified only by the position of an
-// element in a list where spec itself relies on no position. It keeps no reference to its arguments, and does not
-// modify them.
+// ok is false if such entries are not enough, for example for a required place, or for a part of a value that another
+// entry converts. ok is also false if the additional entries need lists whose elements are identified only by position,
+// and spec does not need such lists. Complete keeps no reference to its arguments, and does not modify them.
 func Complete(spec *refractv1alpha1.ConversionPolicySpec, def *structural.Definition) (
 	completed *refractv1alpha1.ConversionPolicySpec, kept []refractv1alpha1.KeptField, ok bool,
 ) {
@@ -65,7 +64,7 @@ func Complete(spec *refractv1alpha1.ConversionPolicySpec, def *structural.Defini
 	return completed, kept, true
 }
 
-// Without returns a copy of a spec without the entries that [Complete] added for these places.
+// Without returns a copy of a spec without the entries that [Complete] has added for these places.
 func Without(spec *refractv1alpha1.ConversionPolicySpec, kept []refractv1alpha1.KeptField) *refractv1alpha1.ConversionPolicySpec {
 	out := spec.DeepCopy()
 	for i := range out.Spokes {
@@ -92,7 +91,7 @@ func (r *report) errors() int {
 	return n
 }
 
-// byPosition returns the number of lists whose elements are identified by position.
+// byPosition returns the number of lists whose elements are identified only by position.
 func byPosition(findings []structural.Finding) int {
 	n := 0
 	for _, f := range findings {

@@ -180,7 +180,7 @@ func manyFields(n int) string {
 	return out.String()
 }
 
-// obeys verifies a policy that must compile.
+// obeys compiles and verifies a policy. The test fails if the policy does not compile or violates a law.
 func obeys(t *testing.T, spec *refractv1alpha1.ConversionPolicySpec, def *structural.Definition) {
 	t.Helper()
 	p, findings := Compile(spec, def)
@@ -202,8 +202,8 @@ func obeys(t *testing.T, spec *refractv1alpha1.ConversionPolicySpec, def *struct
 	}
 }
 
-// TestCompleteLosesNothing completes policies for versions that differ in one random place. Objects of both versions
-// must come back from the other one, although that version drops unknown fields.
+// TestCompleteLosesNothing completes policies for versions whose schemas differ in one random place. Objects of both
+// versions must come back from the other version, although that version drops unknown fields.
 func TestCompleteLosesNothing(t *testing.T) {
 	t.Parallel()
 	completed := 0
@@ -236,7 +236,7 @@ func TestCompleteLosesNothing(t *testing.T) {
 	}
 }
 
-// comesBack converts an object of v1 to v2, which drops unknown fields, and back.
+// comesBack converts an object of v1 to v2, which drops unknown fields, and back. The object must be unchanged.
 func comesBack(t *testing.T, seed uint64, src generate.Source, def *structural.Definition, e *convert.Engine) {
 	t.Helper()
 	v1, err := def.Version("v1")
@@ -271,7 +271,8 @@ func comesBack(t *testing.T, seed uint64, src generate.Source, def *structural.D
 	}
 }
 
-// TestKeptComesBack checks that a later policy that names the place finds the values kept for the completed policy.
+// TestKeptComesBack first converts with a completed policy, and then back with a policy that has an entry for the
+// place. The second policy must restore the values that the first one has kept.
 func TestKeptComesBack(t *testing.T) {
 	t.Parallel()
 	const v1 = "v1: {only: {type: string}, a: {type: string}}\n"

@@ -2,7 +2,7 @@ package policy
 
 import "refract.dev/conversion/convert"
 
-// conversions returns the conversions of a scope for the engine.
+// conversions returns the conversions of a scope, for the engine.
 func (s *spoke) conversions(c *scope) []convert.Conversion {
 	all := s.parents(c)
 	for _, e := range c.entries {
@@ -52,7 +52,7 @@ func (e *entry) conversion() convert.Conversion {
 	return convert.RawField(spokePlace, hubPlace, e.to[onHub], e.to[onSpoke], o...)
 }
 
-// keys returns the keys that identify the elements of lists which an entry converts as one value.
+// keys returns the keys that identify the elements of a list that the entry converts as one value.
 func (e *entry) keys() [2][]string {
 	keys := [2][]string{onHub: e.hubKeys}
 	for sd, s := range e.schemas {

@@ -8,15 +8,15 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 )
 
-// claim is a key on the path to places that entries name.
+// claim is a key on the path to a place of an entry. The claims form a tree.
 type claim struct {
-	// by is the path of the entry that names this place; empty if no entry does.
+	// by is the path of the entry with this place; empty if no entry has it.
 	by   string
 	keys map[string]*claim
 }
 
-// add claims a place. If another entry has this place, or one place is inside the other, add returns the path of that
-// entry.
+// add adds the place of an entry. If another entry has the same place, or one place is inside the other, add returns
+// the path of the other entry.
 func (c *claim) add(p place, by string) (other string) {
 	at := c
 	for _, s := range p.steps {
@@ -38,7 +38,7 @@ func (c *claim) add(p place, by string) (other string) {
 	return ""
 }
 
-// first returns the path of an entry that names this place or a place inside it.
+// first returns the path of an entry with this place or a place inside it.
 func (c *claim) first() string {
 	if c.by != "" {
 		return c.by
@@ -51,7 +51,7 @@ func (c *claim) first() string {
 	return ""
 }
 
-// key returns the claim for a key; nil, which claims nothing, for an unclaimed key.
+// key returns the claim for a key; nil if no entry has this key or a place inside it.
 func (c *claim) key(key string) *claim {
 	if c == nil {
 		return nil
@@ -59,10 +59,10 @@ func (c *claim) key(key string) *claim {
 	return c.keys[key]
 }
 
-// exact reports whether an entry names exactly this place.
+// exact reports whether an entry has exactly this place.
 func (c *claim) exact() bool { return c != nil && c.by != "" }
 
-// names returns the keys with a claim at or inside them, in any order.
+// names returns the keys that are places of entries or contain such places, in any order.
 func (c *claim) names() []string {
 	if c == nil {
 		return nil
@@ -70,18 +70,18 @@ func (c *claim) names() []string {
 	return slices.Collect(maps.Keys(c.keys))
 }
 
-// coverage finds the values that the entries of a policy leave out: values that no entry converts and that would not
-// pass. A value passes, which means that it stays unchanged, if both versions have it at the same place with the same
-// type. coverage fails closed: a forgotten field is an error, so that no data gets lost silently.
+// coverage finds the values that a policy forgets: no entry converts them, and they do not pass. A value passes if it
+// stays unchanged, because both versions have it at the same place and with the same type. Each forgotten value is an
+// error, because it would get lost silently.
 type coverage struct {
 	versionPair
 
-	// lone are the places that exist only on one side, and that lack an entry of their own. Each of them is also an
-	// error.
+	// lone are the places that only one side has, and that need an entry of their own. There is also an error for each
+	// of them.
 	lone []lone
 }
 
-// scope finds the values of a list or table that no entry names and that do not pass unchanged.
+// scope finds the forgotten values in an object, or in each element of a list or table.
 func (c *coverage) scope(of *scope) {
 	v := values{path: c.path, claims: of.claims}
 	for sd := range v.schemas {
@@ -96,11 +96,11 @@ func (c *coverage) scope(of *scope) {
 	}
 }
 
-// move finds the parts of a moved value that do not pass to the other place.
+// move finds the parts of a moved value that the other place does not accept unchanged.
 func (c *coverage) move(e *entry) {
 	c.compare(values{path: e.path, at: e.at, schemas: e.schemas, within: e})
 	if e.at[onSpoke].group != nil || e.at[onHub].group != nil {
-		return // Their fields are compared like those of an object.
+		return // compare has compared the fields of the group.
 	}
 	for _, sd := range []side{onSpoke, onHub} {
 		if c.requiredAt(sd, e.at[sd]) && !c.requiredAt(sd.other(), e.at[sd.other()]) {
@@ -109,23 +109,23 @@ func (c *coverage) move(e *entry) {
 	}
 }
 
-// values are the schemas of two values that are counterparts. A side has no schema if it has no such value or an entry
-// names the value.
+// values are the schemas of a value of the spoke and the corresponding value of the hub. The schema of a side is nil if
+// the side does not have the value, or if an entry has its place.
 type values struct {
 	path    string // For findings.
 	at      [2]place
 	schemas [2]*schema.Structural
 	claims  [2]*claim
-	// taken means that an entry names the value of this side.
+	// taken is true for a side if an entry has the place of its value.
 	taken [2]bool
-	// within is the entry that converts these values or their parent; nil if no entry does.
+	// within is the entry that converts these values or a value that contains them; nil if there is none.
 	within *entry
-	// opened means that the side keeps fields that its schema does not name.
+	// opened is true for a side that keeps fields that are not in its schema.
 	opened [2]bool
 }
 
-// compare finds the parts of two counterparts that do not pass. A value that an entry names is ignored on its own side
-// only: a value of the other side at the same place counts as one-sided.
+// compare finds the parts of two values that do not pass. If an entry has the place of the value on one side only, the
+// value of the other side at the same place counts as one-sided.
 func (c *coverage) compare(v values) {
 	for sd := range v.schemas {
 		if v.claims[sd].exact() {
@@ -153,7 +153,7 @@ func (c *coverage) compare(v values) {
 	}
 }
 
-// compareNull finds nulls that only one side keeps.
+// compareNull finds nulls that one side keeps and the other side drops.
 func (c *coverage) compareNull(v values) {
 	for sd, own := range v.schemas {
 		if other := v.schemas[side(sd).other()]; own.Nullable && !other.Nullable && kindOf(other) != isAnything {
@@ -163,9 +163,9 @@ func (c *coverage) compareNull(v values) {
 	}
 }
 
-// alone checks a value that the other side does not have. If entries name places inside the value, its parts are
-// checked one by one, since they may have counterparts elsewhere. A side that keeps unknown fields needs no schema for
-// the value.
+// alone checks a value that only one side has. If entries have places inside the value, its parts are checked one by
+// one, because their counterparts may be elsewhere. If the other side keeps unknown fields, the value passes without a
+// schema.
 func (c *coverage) alone(v values, sd side) {
 	if v.opened[sd.other()] && !v.taken[sd.other()] {
 		return
@@ -184,7 +184,7 @@ func (c *coverage) alone(v values, sd side) {
 	}
 }
 
-// restOf describes the fields that an object keeps in addition to the fields of its schema.
+// restOf describes the fields that an object keeps although they are not in its schema.
 func restOf(s *schema.Structural) string {
 	switch {
 	case open(s):
@@ -196,8 +196,8 @@ func restOf(s *schema.Structural) string {
 	}
 }
 
-// uncovered reports a value that the other side does not have and no entry names. The message says what to write, since
-// in most cases a single entry is missing.
+// uncovered reports a value that only one side has and that no entry has as its place. The message contains the missing
+// entry, because usually a single entry is enough.
 func (c *coverage) uncovered(v values, sd side) {
 	own, other := c.versions[sd], c.versions[sd.other()]
 	v.schemas[sd.other()] = nil
@@ -220,7 +220,7 @@ func (c *coverage) uncovered(v values, sd side) {
 	c.errorf(v.path, ruleCoverage, "%s has %s (%s), %s: %s", own, at, what, lack, advice)
 }
 
-// instead returns advice for a value that is a part of the value of an entry; "" for other values.
+// instead returns the advice for a part of a value that an entry converts; "" for other values.
 func (v values) instead() string {
 	switch e := v.within; {
 	case e == nil, e.plain && e.at[onSpoke].String() == v.at[onSpoke].String() && e.at[onHub].String() == v.at[onHub].String():
@@ -232,7 +232,7 @@ func (v values) instead() string {
 	}
 }
 
-// add returns advice to convert the values by an operation.
+// add returns the advice to convert the values with an operation.
 func (v values) add(operation string) string {
 	if advice := v.instead(); advice != "" {
 		return advice
@@ -243,7 +243,7 @@ func (v values) add(operation string) string {
 	return fmt.Sprintf("add {hub: %s, spoke: %s, %s}", quotedPlace(v.at[onHub]), quotedPlace(v.at[onSpoke]), operation)
 }
 
-// named returns a place for a sentence.
+// named returns a place for use in a sentence.
 func named(p place) string {
 	if len(p.steps) == 0 {
 		return "the object"
@@ -260,9 +260,9 @@ func quotedPlace(p place) string {
 	return text
 }
 
-// compareObjects compares the fields of two objects, or the values of two tables. At the root, it skips apiVersion,
-// kind and metadata, which the engine handles. Fields that the schema of an object does not name get lost if the other
-// side drops such fields.
+// compareObjects compares the fields of two objects, or the values of two tables. At the root it skips apiVersion, kind
+// and metadata, because the engine converts them. It also reports fields outside the schema that one side keeps and the
+// other side drops.
 func (c *coverage) compareObjects(v values) {
 	names := map[string]bool{}
 	for sd, own := range v.schemas {
@@ -297,8 +297,8 @@ func (c *coverage) compareObjects(v values) {
 	}
 }
 
-// embedded checks a resource that is embedded on one side only. That side validates it, and adds fields that the other
-// side may drop.
+// embedded checks an object that is an embedded resource on one side only. That side validates it as a resource, and
+// adds fields that the other side may drop.
 func (c *coverage) embedded(v values, sd side) {
 	other := sd.other()
 	if open(v.schemas[other]) {
@@ -324,15 +324,15 @@ func (c *coverage) compareRequired(v, inner values, key string) {
 	}
 }
 
-// requiredByOne warns about a value that only one side requires. The value passes, but an object without it is valid in
-// one version and invalid in the other.
+// requiredByOne warns about a value that passes and that only one side requires. An object without the value is valid
+// in one version and invalid in the other.
 func (c *coverage) requiredByOne(path string, at [2]place, sd side) {
 	other := sd.other()
 	c.warnf(path, warnRequired, "%s requires %s, and %s does not require %s: an object without it is not valid in %s",
 		c.versions[sd], at[sd], c.versions[other], at[other], c.versions[sd])
 }
 
-// keysOf returns the fields that a schema or an entry names.
+// keysOf returns the fields in a schema, and the fields in the places of entries.
 func keysOf(s *schema.Structural, c *claim) []string {
 	return append(slices.Collect(maps.Keys(s.Properties)), c.names()...)
 }
@@ -344,7 +344,7 @@ func (v values) field(key string) values {
 		inner.at[sd] = v.at[sd].member(key)
 		inner.claims[sd] = v.claims[sd].key(key)
 		if own == nil {
-			// The fields of the other side are checked alone, and no entry names a field of this side.
+			// The object of the other side is checked alone. No entry has a place in this side's object.
 			inner.taken[sd] = false
 			continue
 		}
@@ -366,12 +366,12 @@ func (v values) elements() values {
 	return inner
 }
 
-// mismatch reports values of different kinds, with an operation that converts between them.
+// mismatch reports values of different types. The message contains an operation that converts between them.
 func (c *coverage) mismatch(v values) {
 	c.errorf(v.path, ruleType, "%s: %s", c.kinds(v.at, v.schemas), v.add(remedy(v.schemas[onSpoke], v.schemas[onHub])))
 }
 
-// remedy returns the operation that converts between two kinds.
+// remedy returns the operation that converts between the types of two schemas.
 func remedy(a, b *schema.Structural) string {
 	k, l := kindOf(a), kindOf(b)
 	isTable := func(s *schema.Structural) bool { return kindOf(s) == isObject && valuesOf(s) != nil }
@@ -392,8 +392,8 @@ func remedy(a, b *schema.Structural) string {
 	}
 }
 
-// compareEnums finds values that only one side allows. If both sides have an enum, a missing value is an error. If one
-// side allows any value, it is a warning, because such values may never be written.
+// compareEnums finds values that only one side allows. If both sides have an enum, such a value is an error. If one
+// side allows any value, there is only a warning, because users may never write such values.
 func (c *coverage) compareEnums(v values) {
 	for sd, own := range v.schemas {
 		other := v.schemas[side(sd).other()]

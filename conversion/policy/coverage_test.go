@@ -13,8 +13,9 @@ import (
 	"refract.dev/conversion/structural/generate"
 )
 
-// TestCoverage compiles policies without entries for versions that differ in one place. If there is no error, a valid
-// object of one version must have no field that the other version drops, and no value of another type.
+// TestCoverage compiles policies without entries for versions that differ in one place. If there is no error, each
+// valid object of one version must be accepted by the other version: without dropped fields, and without values of
+// another type.
 func TestCoverage(t *testing.T) {
 	t.Parallel()
 	accepted, refused := 0, 0
@@ -41,7 +42,7 @@ func TestCoverage(t *testing.T) {
 	}
 }
 
-// passes checks an object of one version as an object of the other.
+// passes checks that the other version accepts an object without changes.
 func passes(t *testing.T, seed uint64, src generate.Source, def *structural.Definition, from, to string) {
 	t.Helper()
 	versions := map[string]*structural.Version{}
@@ -69,8 +70,8 @@ func passes(t *testing.T, seed uint64, src generate.Source, def *structural.Defi
 	}
 }
 
-// differing returns a definition with two versions whose schemas differ in one place; nil if an API server would reject
-// it.
+// differing returns a definition with two versions whose schemas differ in one place. It returns nil if an API server
+// would reject the definition.
 func differing(t *testing.T, src generate.Source) *structural.Definition {
 	t.Helper()
 	text, err := json.Marshal(generate.Schema(src, generate.SchemaOptions{Depth: 3, Width: 3}))
@@ -104,7 +105,8 @@ func differing(t *testing.T, src generate.Source) *structural.Definition {
 	return def
 }
 
-// edit changes a schema at a random place: another type, a property less, or more or fewer unnamed fields.
+// edit changes a schema at a random place. It changes a type, removes a property, or changes whether fields outside the
+// schema are kept.
 func edit(src generate.Source, schema map[string]any) {
 	all := inner(schema, nil)
 	at := all[src.Uint64()%uint64(len(all))]
@@ -129,7 +131,7 @@ func edit(src generate.Source, schema map[string]any) {
 	}
 }
 
-// inner returns a schema and all schemas inside, in a fixed order.
+// inner returns a schema and all schemas inside it, in a fixed order.
 func inner(schema map[string]any, all []map[string]any) []map[string]any {
 	all = append(all, schema)
 	properties, _ := schema["properties"].(map[string]any)

@@ -14,19 +14,20 @@ import (
 type entry struct {
 	path  string // Such as spec.spokes[0].fields[2].
 	field *refractv1alpha1.FieldConversion
-	// at are the places from the root, in the same places from the innermost list or table. A side without the value
-	// has no place and no schema.
+	// at are the places relative to the object. in are the places relative to the innermost element of a list or table.
+	// A side that does not have the value has no place and no schema.
 	at, in  [2]place
 	schemas [2]*schema.Structural
-	// The functions in to make the values of a side; nil if the value only moves, or if one side does not have it.
+	// to are the functions that make the values of a side. A function is nil if the value only moves, or if the side
+	// does not have the value.
 	to [2]transform
-	// plain means that the value only moves.
+	// plain is true if the value only moves.
 	plain bool
-	// loses says for each side whether its values may get lost without an annotation.
+	// loses is true for a side whose values may get lost without an annotation.
 	loses [2]bool
-	// normal are the equivalences; nil means equal as JSON.
+	// normal are the expressions for the normal forms of a side's values; nil if only equal values are equivalent.
 	normal [2]*expression.Program
-	// fill is the default of a value that only one side has, or nil.
+	// fill is the default of a value that only one side has; nil for none.
 	fill []byte
 	// hubKeys are the keys that the policy declares for a list.
 	hubKeys []string
@@ -35,14 +36,14 @@ type entry struct {
 // has reports whether a side has the value.
 func (e *entry) has(s side) bool { return e.schemas[s] != nil }
 
-// fieldCompiler compiles the fields of a spoke to entries, each independently of the others.
+// fieldCompiler compiles the fields of a spoke to entries. It compiles each field alone.
 type fieldCompiler struct {
 	versionPair
 
 	coverage *coverage
 }
 
-// entry compiles a field. It returns nil if the places are unknown.
+// entry compiles a field. It returns nil if a place is unknown or the parts of the field are incompatible.
 func (c *fieldCompiler) entry(i int, f *refractv1alpha1.FieldConversion) *entry {
 	e := &entry{path: fmt.Sprintf("%s.fields[%d]", c.path, i), field: f}
 	if !c.shape(e) {
@@ -87,7 +88,8 @@ func (c *fieldCompiler) locate(e *entry, sd side, text string) bool {
 	return true
 }
 
-// shape reports whether the parts of a field are compatible. The validation of the API has the same rules.
+// shape reports whether the parts of a field are compatible. The validation in the CustomResourceDefinition has the
+// same rules.
 func (c *fieldCompiler) shape(e *entry) bool {
 	f := e.field
 	ways := 0
@@ -159,11 +161,11 @@ func limits(f *refractv1alpha1.FieldConversion) expression.Limits {
 	return expression.Limits{OutputItems: int(f.Limits.MaxOutputItems), Cost: uint64(max(f.Limits.MaxCost, 0))}
 }
 
-// expands matches calls that may return a list longer than any list in the value.
+// expands matches calls whose result may be a longer list than any list in the value.
 var expands = regexp.MustCompile(`\blists\s*\.\s*range\s*\(|\.\s*expand\s*\(`)
 
-// expressions compiles toHub and toSpoke. Compilation cannot find out whether they are inverses. Verification tests
-// that, unless the author declares with lossy that they are not.
+// expressions compiles toHub and toSpoke. The compiler cannot find out whether one is the inverse of the other.
+// Verification tests this, unless the author allows losses with lossy.
 func (c *fieldCompiler) expressions(e *entry) {
 	f := e.field
 	e.loses = [2]bool{f.Lossy, f.Lossy}
@@ -194,8 +196,8 @@ func (r *report) expression(path, text string, in, out *schema.Structural, l exp
 // usesValue matches an expression that uses its input.
 var usesValue = regexp.MustCompile(`\bvalue\b`)
 
-// equivalence compiles the normal forms of the values of an entry. A value that comes back with the same normal form is
-// not lost. An expression that ignores the value would make all values equivalent.
+// equivalence compiles the expressions for normal forms. If a value comes back with the same normal form, it is not
+// lost. An expression that does not use the value would make all values equivalent, so it is an error.
 func (c *fieldCompiler) equivalence(e *entry) {
 	q := e.field.Equivalence
 	if q == nil || q.Hub == "" && q.Spoke == "" {

@@ -43,7 +43,7 @@ const exampleFields = `
 - {hub: spec.millimeters, spoke: spec.width, scale: {hub: 10, spoke: 1}}
 `
 
-// A policy that forgets a field does not compile, and the error says what to write. With that entry, objects are
+// A policy that forgets a field does not compile. The error contains the missing entry. With this entry, objects are
 // converted without loss.
 func ExampleCompile() {
 	var crd map[string]any

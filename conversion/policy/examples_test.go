@@ -26,13 +26,13 @@ import (
 
 var updateExamples = flag.Bool("update-examples", false, "write what the objects of the examples convert to into testdata/examples")
 
-// example is a policy of the folder examples, its definition, and objects in all versions.
+// example is a policy in the folder examples, with its definition and with objects in all versions.
 type example struct {
 	name, crd, policy string
 	objects           []string
 }
 
-// examples returns the policies of examples/conversion, and the pizzas.
+// examples returns the policies in examples/conversion, and that for pizzas.
 func examples(t *testing.T) []example {
 	t.Helper()
 	const root = "../../examples"
@@ -64,7 +64,7 @@ type compiled struct {
 	subject    verify.Subject
 }
 
-// compile compiles the example, and fails the test if there is an error.
+// compile compiles the example. The test fails if there is an error.
 func (e *example) compile(t *testing.T) compiled {
 	t.Helper()
 	var crd map[string]any
@@ -91,7 +91,7 @@ func (e *example) compile(t *testing.T) compiled {
 	return compiled{definition, p, verify.Engine(engine)}
 }
 
-// read reads a YAML document without unknown fields.
+// read decodes a YAML document. Unknown fields are errors.
 func read(t *testing.T, file string, into any) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -167,8 +167,8 @@ func TestExamplesVerify(t *testing.T) {
 	}
 }
 
-// TestExamplesConvert converts the objects of the examples to each other version and back. The converted objects must
-// equal those in testdata/examples, and the objects must come back unchanged.
+// TestExamplesConvert converts the objects of the examples to each other version and back. The results must equal those
+// in testdata/examples, and the objects must come back unchanged.
 func TestExamplesConvert(t *testing.T) {
 	t.Parallel()
 	for _, e := range examples(t) {
@@ -218,7 +218,7 @@ func (c *compiled) version(t *testing.T, object []byte) string {
 	return v.Name()
 }
 
-// both returns the object in the other version, and fails the test if the object does not come back unchanged.
+// both returns the object in the other version. The test fails if the object does not come back unchanged.
 func (c *compiled) both(t *testing.T, object []byte, version, other string) string {
 	t.Helper()
 	there := c.convert(t, object, other)

@@ -17,12 +17,12 @@ import (
 	"refract.dev/internal/golden"
 )
 
-// TestGolden compiles the policy of every archive in testdata, and converts its objects. Each archive starts with a
+// TestGolden compiles the policy in each archive in testdata, and converts the objects. Each archive begins with a
 // description of its case.
 //
-// The file schemas.yaml has the schema of spec for each version, of the kind Thing in example.com, without the word
-// properties. The file policy.yaml is the spec of a policy. Each object*.yaml is converted to each other version and
-// back. An object that does not come back unchanged has a want/back-*.yaml.
+// The file schemas.yaml has the schema of spec for each version of the kind Thing in example.com; the word properties
+// is omitted. The file policy.yaml is the spec of a policy. Each object*.yaml is converted to each other version and
+// back. If an object does not come back unchanged, the archive has a want/back-*.yaml.
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	golden.Run(t, "testdata/*.txtar", func(t *testing.T, archive *txtar.Archive) []txtar.File {
@@ -31,7 +31,7 @@ func TestGolden(t *testing.T) {
 	})
 }
 
-// run returns the expected files.
+// run returns the files that the archive should contain.
 func run(t *testing.T, in map[string]string) []txtar.File {
 	t.Helper()
 	spec := policySpec(t, in)
@@ -85,7 +85,7 @@ func compiled(t *testing.T, in map[string]string) (*Policy, *structural.Definiti
 	return p, def
 }
 
-// there returns the object in each other version, and the object that comes back if it differs.
+// there returns the object in each other version. If the object that comes back differs, there also returns it.
 func there(t *testing.T, e *convert.Engine, p *Policy, name, text string) []txtar.File {
 	t.Helper()
 	var obj struct {
@@ -150,7 +150,7 @@ func definition(t *testing.T, in map[string]string) *structural.Definition {
 	return def
 }
 
-// define returns a definition of the kind Thing in example.com, with these schemas of spec by version. The first
+// define returns a definition of the kind Thing in example.com. The schemas are those of spec, by version. The first
 // version is the storage version.
 func define(schemas string) (*structural.Definition, error) {
 	var of map[string]any

@@ -16,9 +16,9 @@ type member struct {
 	value []byte
 }
 
-// tableOf makes a table from a list of objects. The field key has the keys of the table. The last of several elements
-// with the same key wins. If value is not empty, it names the field with the values of the table, and elements without
-// that field are omitted.
+// tableOf converts a list of objects to a table. The field key of an element has the key in the table. The last of
+// several elements with the same key wins. If value is not empty, the field value has the value in the table, and
+// elements without this field are omitted.
 func tableOf(key, value string) transform {
 	return func(dst, list []byte) ([]byte, error) {
 		var members []member
@@ -58,7 +58,8 @@ func tableOf(key, value string) transform {
 	}
 }
 
-// keyedMember returns the member of a table for an element of a list. The member has no value if the element has none.
+// keyedMember returns the member of the table for an element of the list. If the element has no value, the member has
+// none.
 func keyedMember(element []byte, key, value string) (member, error) {
 	var m member
 	var name []byte
@@ -93,7 +94,8 @@ func keyedMember(element []byte, key, value string) (member, error) {
 	return m, nil
 }
 
-// listOf makes a list of objects from a table, sorted by key because API servers do not preserve the order of a table.
+// listOf converts a table to a list of objects. The list is sorted by key, because API servers do not preserve the
+// order of a table.
 func listOf(key, value string) transform {
 	return func(dst, table []byte) ([]byte, error) {
 		var members []member
@@ -123,7 +125,7 @@ func listOf(key, value string) transform {
 	}
 }
 
-// appendFields appends the members of an object except one, each after a comma. Null has no members.
+// appendFields appends the members of an object, each after a comma, except the member but. Null has no members.
 func appendFields(dst, object []byte, but string) ([]byte, error) {
 	if raw.IsNull(object) {
 		return dst, nil

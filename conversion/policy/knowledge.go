@@ -10,14 +10,13 @@ import (
 	"refract.dev/conversion/expression"
 )
 
-// leg is one step of the conversion from one version to another: between a spoke and the hub.
+// leg is one step of a conversion between two versions: from a spoke to the hub, or from the hub to a spoke.
 type leg struct {
 	spoke *spoke
 	from  side
 }
 
-// legs returns the steps of the conversion from one version to another, nil if there are no steps or a version is
-// unknown.
+// legs returns the steps of the conversion from version to other. It returns nil if the versions are equal or unknown.
 func (p *Policy) legs(version, other string) []leg {
 	if version == other {
 		return nil
@@ -49,16 +48,16 @@ func (p *Policy) spoke(version string) *spoke {
 	return nil
 }
 
-// placed is an entry with the place of its value in the version of the query.
+// placed is an entry with the place of its value in the queried version.
 type placed struct {
 	entry *entry
 	side  side
 	at    place
 }
 
-// entries returns the entries for the conversion from version to other that have a value in version, with the place in
-// version. Between two spokes, the entries of the second step have places of the hub. These places are translated to
-// the places in version.
+// entries returns the entries that have a value in version, for the conversion from version to other. Each has its
+// place in version. In a conversion between two spokes, the entries of the second step have places in the hub; these
+// are translated to places in version.
 func (p *Policy) entries(version, other string) []placed {
 	if placed := p.placed[[2]string{version, other}]; placed != nil {
 		return placed()
@@ -86,13 +85,13 @@ func (p *Policy) place(version, other string) []placed {
 	return all
 }
 
-// hubValue is a single value of an entry in the hub.
+// hubValue is one value of an entry in the hub.
 type hubValue struct {
 	entry  *entry
-	member int // Index in the group of the entry.
+	member int // Index of the value in the group of the entry.
 }
 
-// index maps places of the hub to entries.
+// index sets hubValues.
 func (s *spoke) index() {
 	s.hubValues = map[string]hubValue{}
 	for _, e := range s.entries {
@@ -105,8 +104,8 @@ func (s *spoke) index() {
 	}
 }
 
-// fromHub returns the place in the spoke for a place of the hub, and reports whether the spoke has such a value. A part
-// of a value that an entry converts has the place of that value.
+// fromHub translates a place in the hub to the place in the spoke. It returns false if the spoke does not have the
+// value. For a part of a value that an entry converts, the result is the place of the whole value.
 func (s *spoke) fromHub(at place) (place, bool) {
 	for i := range len(at.steps) + 1 {
 		named, ok := s.hubValues[place{steps: at.steps[:i]}.String()]
@@ -124,7 +123,7 @@ func (s *spoke) fromHub(at place) (place, bool) {
 	return s.root.fromHub(at), true
 }
 
-// fromHub returns the place in the spoke for a place of the hub inside moved lists or tables.
+// fromHub translates a place in the hub that is inside a moved list or table.
 func (c *scope) fromHub(at place) place {
 	for _, inner := range c.inner {
 		if moved := inner.fromHub(at); moved.String() != at.String() {
@@ -137,15 +136,15 @@ func (c *scope) fromHub(at place) place {
 	return at
 }
 
-// begins reports whether a place is p or inside p.
+// begins reports whether the place at is p, or is inside p.
 func (p place) begins(at place) bool {
 	return len(at.steps) >= len(p.steps) && slices.Equal(p.steps, at.steps[:len(p.steps)])
 }
 
-// MayLose returns the places, in version, of values that the conversion to other may lose without an annotation, as for
-// partial objects: values that are added or removed; values of lossy pairs and of maps with several values for one;
-// values of scale, cast, keyed and wrap unless every value comes back. The places are sorted, with [*] for elements.
-// The caller owns the slice.
+// MayLose returns the places in version whose values the conversion to other may lose if nothing is kept in the
+// annotation, as for partial objects. These are values that only one version has, values of lossy pairs, values of maps
+// in which several values become one, and values of scale, cast, keyed and wrap that may not come back. The places are
+// sorted, and have [*] for elements. The caller owns the slice.
 func (p *Policy) MayLose(version, other string) []string {
 	var all []string
 	for _, e := range p.entries(version, other) {
@@ -160,10 +159,11 @@ func (p *Policy) MayLose(version, other string) []string {
 	return slices.Compact(all)
 }
 
-// RuleAt returns the path in the policy of the entry for the value at path, such as spec.spokes[0].fields[2]. Path is a
-// path in an object of version, for conversions from or to other. The entry is the one with the longest place that is
-// path or contains it, or else the only one with a place inside path. RuleAt returns "" if there is no such entry, as
-// for a value that passes, or several, as for the whole object. Elements in path may have an index or be [*].
+// RuleAt returns the path in the policy of the entry for a value, such as spec.spokes[0].fields[2]. path is the path of
+// the value in an object of version. The entry belongs to the conversion from version to other or back. If several
+// entries have places that are path or contain it, RuleAt returns the entry with the longest place. If no entry has
+// such a place, but exactly one has a place inside path, RuleAt returns that entry. Otherwise it returns "", for
+// example for a value that passes or for the whole object. Elements in path may have an index or be [*].
 func (p *Policy) RuleAt(version, other, path string) string {
 	at, err := parsePath(path)
 	if err != nil {
@@ -171,7 +171,7 @@ func (p *Policy) RuleAt(version, other, path string) string {
 	}
 	around, longest := "", -1
 	var inside []string
-	seen := map[string]bool{} // Places inside: both legs may have an entry for the same place.
+	seen := map[string]bool{} // Places inside path. The entries of both legs may have the same place.
 	for _, e := range p.entries(version, other) {
 		for _, member := range e.at.members() {
 			switch n := len(member.steps); {
@@ -191,11 +191,11 @@ func (p *Policy) RuleAt(version, other, path string) string {
 }
 
 // Normalize returns obj, an object of version, with values in their normal form, so that equivalent values are equal.
-// It uses the equivalences for the conversion from version to other. If the expression of an equivalence fails, the
-// value stays unchanged. The result is only for comparisons and usually invalid. It may share parts with obj, which is
-// not modified.
+// It uses the equivalences for the conversion from version to other. If an expression fails, the value stays unchanged.
+// The result is usually not a valid object, and is only for comparisons. It may share parts with obj; obj is not
+// modified.
 //
-// The error is about a value of obj that cannot be encoded as JSON.
+// Normalize returns an error if a value of obj cannot be encoded as JSON.
 func (p *Policy) Normalize(version, other string, obj map[string]any) (map[string]any, error) {
 	out := any(obj)
 	for _, e := range p.entries(version, other) {
@@ -253,7 +253,8 @@ func normalizeFields(object map[string]any, at step, inner place, normal *expres
 	return out, nil
 }
 
-// normalizeValue returns the normal form of a value. The normal form of a group replaces its first field.
+// normalizeValue returns the normal form of a value. If the value is a group, the normal form takes the place of its
+// first field.
 func normalizeValue(value any, group []string, normal *expression.Program) (any, error) {
 	object, isObject := value.(map[string]any)
 	switch {
@@ -291,7 +292,7 @@ func normalForm(value any, normal *expression.Program) (any, error) {
 	}
 	out, err := normal.Convert(nil, text)
 	if err != nil {
-		return value, nil //nolint:nilerr // Nothing else is known to mean the same.
+		return value, nil //nolint:nilerr // A value without a normal form is equivalent only to itself.
 	}
 	var form any
 	if err := json.Unmarshal(out, &form); err != nil {

@@ -14,8 +14,8 @@ import (
 	"refract.dev/internal/golden"
 )
 
-// TestLaws verifies the golden policies whose operations accept every value that the schemas allow. No law may be
-// violated, given the losses that the policy itself declares.
+// TestLaws verifies the policies of the golden files whose operations accept every value that the schemas allow. No law
+// may be violated. Losses that a policy declares are not violations.
 func TestLaws(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"enum", "keyed", "no-effect", "reused", "wrap", "lists-and-tables", "defaults", "parents", "parent-of-both", "parent-required", "parent-of-parent", "open", "enum-null"} {
@@ -46,8 +46,8 @@ func TestLaws(t *testing.T) {
 	}
 }
 
-// FuzzCompile compiles arbitrary policies. There must be a policy if no finding is an error, and the engine must accept
-// it.
+// FuzzCompile compiles arbitrary policies. If no finding is an error, there must be a policy, and the engine must
+// accept it.
 func FuzzCompile(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {

@@ -6,14 +6,15 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// Limits of a policy. A policy that exceeds a limit does not compile. The schema has these limits and more, except for
-// the size of expressions. A policy in a file has only the limits below: its spokes are limited by the versions of the
-// definition, and the time for pairs grows only with their number.
+// Limits of a policy. A policy that exceeds a limit does not compile. The schema of ConversionPolicies has these
+// limits, except the one for the size of expressions, and further ones. The further ones are not necessary for a policy
+// in a file: the versions of the definition limit its spokes, and the time for pairs grows only linearly.
 const (
-	mostFields     = 256 // Per spoke. The time to compile grows with the square of this number.
+	mostFields     = 256 // In each spoke. The time to compile grows with the square of this number.
 	mostPlaceBytes = 1024
-	// mostExpressions limits the number of expressions in all spokes of a policy, and mostExpressionBytes their total
-	// size. A compiled expression takes some 100 KB while the policy serves, and a long one takes more.
+	// mostExpressions is the maximum number of expressions in all spokes of a policy, and mostExpressionBytes the
+	// maximum total size. A compiled expression takes some 100 KB of memory while the policy is in use, and a long
+	// expression takes more.
 	mostExpressions     = 2000
 	mostExpressionBytes = 256 << 10
 )
@@ -45,7 +46,7 @@ func (r *report) excessive(spec *refractv1alpha1.ConversionPolicySpec) {
 	}
 }
 
-// expressionsOf returns the expressions that a field may have. Missing ones are empty.
+// expressionsOf returns the expressions of a field. Missing ones are empty.
 func expressionsOf(f *refractv1alpha1.FieldConversion) [4]string {
 	out := [4]string{f.ToHub, f.ToSpoke}
 	if q := f.Equivalence; q != nil {

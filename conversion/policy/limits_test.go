@@ -15,8 +15,8 @@ import (
 	"refract.dev/conversion/structural"
 )
 
-// sized returns a policy with this number of spokes, fields for each spoke, and bytes for each expression. Each field
-// has two expressions; 0 bytes means no expressions.
+// sized returns a policy with this number of spokes, of fields in each spoke, and of bytes in each expression. Each
+// field has two expressions, or none if bytes is 0.
 func sized(spokes, fields, bytes int) *refractv1alpha1.ConversionPolicySpec {
 	spec := &refractv1alpha1.ConversionPolicySpec{CRD: "things.example.com", Hub: "v2", Mode: refractv1alpha1.ConversionServe}
 	text := ""
@@ -34,7 +34,7 @@ func sized(spokes, fields, bytes int) *refractv1alpha1.ConversionPolicySpec {
 	return spec
 }
 
-// paired returns a policy of one field with n pairs.
+// paired returns a policy with one field and n pairs.
 func paired(n int) *refractv1alpha1.ConversionPolicySpec {
 	spec := sized(1, 1, 0)
 	for i := range n {
@@ -44,7 +44,7 @@ func paired(n int) *refractv1alpha1.ConversionPolicySpec {
 	return spec
 }
 
-// compared adds an equivalence to a field.
+// compared adds an equivalence to a field of the policy.
 func compared(spec *refractv1alpha1.ConversionPolicySpec) *refractv1alpha1.ConversionPolicySpec {
 	spec.Spokes[0].Fields[0].Equivalence = &refractv1alpha1.Equivalence{Hub: "value"}
 	return spec
@@ -55,8 +55,8 @@ func TestLimits(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		spec   *refractv1alpha1.ConversionPolicySpec
-		want   string // Expected error; empty for none.
-		schema string // Expected error of an API server; empty if it accepts the policy.
+		want   string // The expected error; empty for success.
+		schema string // The expected error of an API server; empty if it accepts the policy.
 	}{
 		"Spokes":             {"A policy with the maximum number of spokes compiles.", sized(32, 1, 0), "", ""},
 		"OneSpokeMore":       {"Each spoke is compiled, and verified with the others.", sized(32+1, 1, 0), "", "spec.spokes: Too many: 33: must have at most 32 items"},
@@ -119,7 +119,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestSchemaIsTaken checks that an API server accepts the definition of policies, whose CEL rules have a cost limit.
+// TestSchemaIsTaken checks that an API server accepts the CustomResourceDefinition of policies. Its CEL rules could
+// exceed the cost limit.
 func TestSchemaIsTaken(t *testing.T) {
 	text, err := os.ReadFile("../../config/crd/refract.dev_conversionpolicies.yaml")
 	if err != nil {

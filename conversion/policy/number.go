@@ -10,11 +10,11 @@ import (
 	"strconv"
 )
 
-// transform appends the converted JSON value to dst, as [convert.RawField] requires.
+// transform appends the converted JSON value to dst, like a function of [convert.RawField].
 type transform = func(dst, value []byte) ([]byte, error)
 
-// These limits prevent a short text from becoming a long number. Numbers of API servers are int64 or float64, far
-// within the limits.
+// Limits of numbers, so that a short text cannot become a long number. API servers have only int64 and float64, which
+// are far within the limits.
 const (
 	mostDigits   = 1000
 	mostExponent = 1000
@@ -38,7 +38,7 @@ func rational(text []byte) (*big.Rat, error) {
 	return r, nil
 }
 
-// shortened returns a value for an error text, limited to 64 bytes.
+// shortened returns at most 64 bytes of a value, for an error text.
 func shortened(value []byte) string {
 	const most = 64
 	if len(value) <= most {
@@ -52,13 +52,13 @@ func isNumeric(value []byte) bool {
 	return len(value) > 0 && (value[0] == '-' || '0' <= value[0] && value[0] <= '9')
 }
 
-// wrongType is the error for a value of another type than in the schema.
+// wrongType is the error for a value whose type is not that of the schema.
 func wrongType(want string, value []byte) error {
 	return fmt.Errorf("want %s, got %s", want, shortened(value))
 }
 
-// integerText appends the exact integer value of a JSON number in digits. It returns an error if the number is not an
-// integer of 64 bits.
+// integerText appends the exact value of a JSON number as digits. It returns an error if the number is not an integer
+// of 64 bits.
 func integerText(dst, value []byte) ([]byte, error) {
 	if n, err := strconv.ParseInt(string(value), 10, 64); err == nil {
 		return strconv.AppendInt(dst, n, 10), nil
@@ -76,7 +76,8 @@ func integerText(dst, value []byte) ([]byte, error) {
 	return strconv.AppendInt(dst, r.Num().Int64(), 10), nil
 }
 
-// scaled returns a function that multiplies by times/by. It truncates integers toward zero.
+// scaled returns a function that multiplies a number by times/by. If integer is true, the function truncates the result
+// toward zero.
 func scaled(times, by int64, integer bool) transform {
 	factor := big.NewRat(times, by)
 	return func(dst, value []byte) ([]byte, error) {
@@ -115,7 +116,7 @@ func errScaled[T []byte | int64](value T, times, by int64) error {
 	return fmt.Errorf("%s times %d/%d is beyond an integer of 64 bits", text, times, by)
 }
 
-// appendScaled appends n*times/by, truncated toward zero. Times and by are positive.
+// appendScaled appends n*times/by, truncated toward zero. times and by are positive.
 func appendScaled(dst []byte, n, times, by int64) ([]byte, error) {
 	magnitude := uint64(n)
 	if n < 0 {
@@ -138,8 +139,9 @@ func appendScaled(dst []byte, n, times, by int64) ([]byte, error) {
 	}
 }
 
-// appendNumber appends a number as API servers store it: an integer of 64 bits in digits, any other number as the
-// nearest float64. A number with more digits would come back with fewer, and the engine would not notice the loss.
+// appendNumber appends a number in the notation in which API servers store it: an integer of 64 bits as digits, any
+// other number as the nearest float64. With more digits than that, the API server would drop some, and the engine would
+// not notice the loss.
 func appendNumber(dst []byte, r *big.Rat, value []byte) ([]byte, error) {
 	if r.IsInt() && r.Num().IsInt64() {
 		return strconv.AppendInt(dst, r.Num().Int64(), 10), nil
@@ -148,6 +150,6 @@ func appendNumber(dst []byte, r *big.Rat, value []byte) ([]byte, error) {
 	if math.IsInf(nearest, 0) {
 		return dst, fmt.Errorf("%s becomes a number that is out of range", shortened(value))
 	}
-	text, err := json.Marshal(nearest) // API servers encode numbers in the same way.
+	text, err := json.Marshal(nearest) // API servers encode numbers in this way.
 	return append(dst, text...), err
 }

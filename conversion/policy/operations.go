@@ -19,8 +19,8 @@ func (c *fieldCompiler) move(e *entry) {
 	e.plain = true
 }
 
-// oneSided compiles an entry for a value that only one side has. If that side requires the value, an object from the
-// other side needs a default: the default of the policy, or the schema's default, which API servers fill in.
+// oneSided compiles an entry for a value that only one side has. If that side requires the value, objects from the
+// other side need a default. This is the default of the policy, or the default of the schema, which API servers set.
 func (c *fieldCompiler) oneSided(e *entry, sd side, f *refractv1alpha1.OneSided) {
 	e.loses[sd] = true
 	at := e.at[sd]
@@ -31,7 +31,7 @@ func (c *fieldCompiler) oneSided(e *entry, sd side, f *refractv1alpha1.OneSided)
 	last := at.steps[len(at.steps)-1]
 	parent, err := find(c.schemas[sd], place{steps: at.steps[:len(at.steps)-1]})
 	if err != nil || last.each {
-		return // The scopes report the problem.
+		return // sort reports this problem.
 	}
 	own, required := e.schemas[sd], requires(parent, last.key)
 	switch {
@@ -43,11 +43,11 @@ func (c *fieldCompiler) oneSided(e *entry, sd side, f *refractv1alpha1.OneSided)
 	}
 }
 
-// sideWord returns the field of a policy for a value that only this side has.
+// sideWord returns the field of a policy for values that only this side has.
 func sideWord(s side) string { return [2]string{onSpoke: "removed", onHub: "added"}[s] }
 
-// fill compiles the default of a value that only one side has. A default for an optional value without a default in the
-// schema is an error, because it would turn an absent value into a present one.
+// fill compiles the default of a value that only one side has. If the value is optional and has no default in the
+// schema, a default is an error: it would add a value to objects that have none.
 func (c *fieldCompiler) fill(e *entry, sd side, raw *apiextensionsv1.JSON, required bool) {
 	path := e.path + "." + sideWord(sd) + ".default"
 	own := e.schemas[sd]
@@ -70,8 +70,8 @@ func (c *fieldCompiler) fill(e *entry, sd side, raw *apiextensionsv1.JSON, requi
 	}
 }
 
-// scale compiles a change of units. Integers multiplied by a whole number lose nothing. Divided integers are truncated,
-// and numbers are rounded.
+// scale compiles a change of units. A multiplication of integers by a whole number loses nothing. A division truncates
+// integers. Other numbers are rounded.
 func (c *fieldCompiler) scale(e *entry) {
 	f := e.field.Scale
 	for sd, own := range e.schemas {
@@ -96,8 +96,8 @@ func (c *fieldCompiler) scale(e *entry) {
 }
 
 // cast compiles a conversion between texts and numbers or booleans, or between integers and numbers. Each value of the
-// narrow side has a counterpart on the wide side. A value of the wide side may have none; it is then not converted,
-// unless the policy declares a fallback with otherwise.
+// narrow type, for example of an integer, has a counterpart of the wide type, for example a text. A value of the wide
+// type may have no counterpart. Such an object is not converted, unless the policy has a fallback in otherwise.
 func (c *fieldCompiler) cast(e *entry) {
 	k, l := kindOf(e.schemas[onSpoke]), kindOf(e.schemas[onHub])
 	if caster(k, l) == nil {
@@ -128,8 +128,8 @@ func (c *fieldCompiler) cast(e *entry) {
 	e.loses[wide] = otherwise != nil || kinds[wide] == isText && kinds[narrow].number()
 }
 
-// keyed compiles a conversion between a list and a table. A table has no order and unique keys, so some lists come back
-// only with the annotation.
+// keyed compiles a conversion between a list and a table. A table has no order and no duplicate keys, so some lists
+// need the annotation to come back unchanged.
 func (c *fieldCompiler) keyed(e *entry) {
 	f := e.field.Keyed
 	path := e.path + ".keyed"
@@ -163,7 +163,7 @@ func (c *fieldCompiler) keyed(e *entry) {
 	e.loses[list], e.loses[table] = true, values.Nullable
 }
 
-// keyedValues compares the elements of a list with the values of its table.
+// keyedValues compares the elements of the list with the values of the table.
 func (c *fieldCompiler) keyedValues(e *entry, list side, elements place) {
 	f := e.field.Keyed
 	items, table := e.schemas[list].Items, list.other()
@@ -184,14 +184,14 @@ func (c *fieldCompiler) keyedValues(e *entry, list side, elements place) {
 	c.coverage.compare(v)
 }
 
-// valuesAt returns the values of one side.
+// valuesAt returns values that only one side has.
 func valuesAt(e *entry, sd side, at place, own *schema.Structural) values {
 	v := values{path: e.path, within: e}
 	v.schemas[sd], v.at[sd] = own, at
 	return v
 }
 
-// onlyFields reports the fields of the elements of a list that the other side has no place for.
+// onlyFields reports those fields of list elements that have no place on the other side. The fields in but have one.
 func (c *fieldCompiler) onlyFields(e *entry, list side, items *schema.Structural, but ...string) {
 	for _, key := range slices.Sorted(maps.Keys(items.Properties)) {
 		if !slices.Contains(but, key) {
@@ -206,8 +206,8 @@ func (c *fieldCompiler) onlyFields(e *entry, list side, items *schema.Structural
 	}
 }
 
-// wrap compiles a value that is the first element of a list on the other side. The other elements come back only with
-// the annotation.
+// wrap compiles a conversion between a value and a list that has the value as its first element. Further elements need
+// the annotation to come back.
 func (c *fieldCompiler) wrap(e *entry) {
 	key := e.field.Wrap.Key
 	list, single := c.wrapping(e, key)
@@ -234,7 +234,8 @@ func (c *fieldCompiler) wrap(e *entry) {
 	e.loses[list] = true
 }
 
-// wrapping returns the side of the list, and the schema of the value in it: nil if neither side has a suitable list.
+// wrapping returns the side that has the list, and the schema of the value in the list. The schema is nil if neither
+// side has such a list.
 func (c *fieldCompiler) wrapping(e *entry, key string) (side, *schema.Structural) {
 	for _, sd := range []side{onHub, onSpoke} {
 		single := e.schemas[sd].Items

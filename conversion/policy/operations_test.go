@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// conversion is a value with its expected result, or the expected error if want begins with "error: ".
+// conversion is a value and the expected result. An expected error begins with "error: ".
 type conversion struct {
 	reason string
 	f      transform
@@ -202,7 +202,7 @@ func TestMapped(t *testing.T) {
 	})
 }
 
-// FuzzScaled compares the fast path for integers with the definition.
+// FuzzScaled compares the fast calculation for integers with the exact one.
 func FuzzScaled(f *testing.F) {
 	f.Add(int64(1), int64(1), int64(1))
 	f.Add(int64(math.MinInt64), int64(math.MaxInt64), int64(math.MaxInt64))
@@ -223,7 +223,8 @@ func FuzzScaled(f *testing.F) {
 	})
 }
 
-// FuzzCast casts there and back. The result is canonical, so a second round must not change it.
+// FuzzCast casts a value to the other type and back. After one round the value has its usual notation, so a second
+// round must not change it.
 func FuzzCast(f *testing.F) {
 	for _, text := range []string{`"007"`, `"1.50"`, `1e3`, `-0.0`, `"+1"`, `true`, `"false"`, `9007199254740993`} {
 		f.Add([]byte(text))
@@ -233,7 +234,7 @@ func FuzzCast(f *testing.F) {
 		if !json.Valid(value) {
 			return
 		}
-		value = bytes.TrimSpace(value) // As in objects, values have no surrounding white space.
+		value = bytes.TrimSpace(value) // Values in objects have no surrounding white space.
 		for _, from := range kinds {
 			for _, to := range kinds {
 				cast, back := caster(from, to), caster(to, from)
@@ -241,7 +242,7 @@ func FuzzCast(f *testing.F) {
 					continue
 				}
 				if _, err := integerText(nil, value); from == isInteger && err != nil {
-					continue // The schema does not allow it.
+					continue // The schema does not allow this value.
 				}
 				once, err := cast(nil, value)
 				if err != nil {
@@ -259,7 +260,7 @@ func FuzzCast(f *testing.F) {
 	})
 }
 
-// FuzzKeyed converts tables to lists and back: nothing may get lost.
+// FuzzKeyed converts tables to lists and back. Nothing may get lost.
 func FuzzKeyed(f *testing.F) {
 	for _, table := range []string{`{"a":{"x":1}}`, `{"b":{},"a":{"y":null}}`, `{"":{"":""}}`, `{"a":1,"b":[2]}`} {
 		f.Add([]byte(table))
@@ -288,7 +289,7 @@ func FuzzKeyed(f *testing.F) {
 	})
 }
 
-// unique reports whether the elements of a list have unique names.
+// unique reports whether all elements of a list have different names.
 func unique(t *testing.T, list []byte) bool {
 	t.Helper()
 	decoded, err := exact(list)

@@ -11,8 +11,8 @@ import (
 	"refract.dev/tree/raw"
 )
 
-// pairs compiles a map, which never guesses. A value without a pair passes if both sides have values of the same kind.
-// Otherwise it is an error if the schema allows the value.
+// pairs compiles a map. If both sides have the same type, a value without a pair passes. Otherwise a value without a
+// pair is an error if the schema allows the value.
 func (c *fieldCompiler) pairs(e *entry) {
 	for sd, own := range e.schemas {
 		if !kindOf(own).scalar() {
@@ -35,24 +35,25 @@ func (c *fieldCompiler) pairs(e *entry) {
 	}
 }
 
-// pairing is a map during compilation. It finds values without a pair, and values that may become the same value.
+// pairing is a map during compilation. It finds values without a pair, and different values that may become the same
+// value.
 type pairing struct {
 	versionPair
 
 	entry *entry
-	// from maps the value of a pair on one side to the value on the other side.
+	// from has, for each side, the value of the other side by the value of this side.
 	from [2]map[string][]byte
-	// texts is the same map with the JSON of the policy as keys.
+	// texts has the same content as from, with the JSON in the policy as keys.
 	texts [2]map[string][]byte
-	// domains are the values that a side can have; nil if they are not enumerated.
+	// domains are the allowed values of a side; nil if the schema does not list them.
 	domains [2][]any
-	// passes means that values without a pair pass.
+	// passes is true if values without a pair pass.
 	passes bool
-	// many says for each side that several of its values become one value of the other side.
+	// many is true for a side if several of its values become one value of the other side.
 	many [2]bool
 }
 
-// add adds a pair. The first of several pairs with the same value wins.
+// add adds a pair. Of several pairs with the same value, the first one wins.
 func (m *pairing) add(path string, pair [2][]byte) {
 	var keys [2]string
 	for sd, text := range pair {
@@ -95,8 +96,8 @@ func (m *pairing) manyToOne(path string, value []byte, sd side) {
 		value, m.versions[sd], m.versions[sd.other()])
 }
 
-// unpaired checks the values of a side without a pair. If the schema enumerates the values, a missing pair is an error;
-// otherwise it is a warning.
+// unpaired checks the values of a side that have no pair. If the schema lists the allowed values, a missing pair is an
+// error; otherwise it is a warning.
 func (m *pairing) unpaired(sd side) {
 	e := m.entry
 	other := sd.other()
@@ -121,7 +122,7 @@ func (m *pairing) unpaired(sd side) {
 	}
 }
 
-// loses reports whether two values of a side may become the same value of the other side.
+// loses reports whether two different values of this side may become the same value of the other side.
 func (m *pairing) loses(sd side) bool {
 	if m.many[sd] {
 		return true
@@ -141,7 +142,7 @@ func (m *pairing) loses(sd side) bool {
 	return false
 }
 
-// domainOf returns the values that a schema allows, nil if they are not enumerated.
+// domainOf returns the values that a schema allows; nil if the schema does not list them.
 func domainOf(s *schema.Structural) []any {
 	if all := enumOf(s); len(all) > 0 {
 		return all
@@ -152,7 +153,7 @@ func domainOf(s *schema.Structural) []any {
 	return nil
 }
 
-// scalarKeys returns the keys of values: see scalarKey.
+// scalarKeys returns the [scalarKey] of each value.
 func scalarKeys(all []any) []string {
 	keys := make([]string, len(all))
 	for i, value := range all {
@@ -170,7 +171,7 @@ func keyOfValue(value any) string {
 	return key
 }
 
-// scalarKey returns a text that is the same for equal JSON scalars and differs for different ones. Numbers are compared
+// scalarKey returns a text that is equal for equal JSON scalars, and different for different ones. Numbers are compared
 // to the last digit.
 func scalarKey(value []byte) (string, error) {
 	switch {
@@ -194,8 +195,9 @@ func scalarKey(value []byte) (string, error) {
 
 var errScalar = errors.New("want a string, a number or a boolean")
 
-// mapped returns a function that maps values by pairs. The keys of pairs are keys of [scalarKey], and the values are
-// JSON. A value without a pair passes or is an error. Texts has the pairs by their usual JSON, for a fast lookup.
+// mapped returns a function that maps values by pairs. pairs has the JSON of the result by the [scalarKey] of the
+// value. texts has it by the usual JSON of the value, for a fast lookup. A value without a pair stays unchanged if
+// passes is true, and is an error otherwise.
 func mapped(pairs, texts map[string][]byte, passes bool) transform {
 	return func(dst, value []byte) ([]byte, error) {
 		if to, ok := texts[string(value)]; ok {

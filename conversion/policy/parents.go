@@ -9,9 +9,10 @@ import (
 	"refract.dev/conversion/convert"
 )
 
-// parents returns the objects around the values of a scope that are created and removed with their values. These are
-// the objects that the other side does not have, and the required objects of both sides that values move into or out
-// of. Without these declarations, the engine cannot distinguish a parent that it created from one that existed before.
+// parents declares the objects around the values of a scope that are created and removed together with their values.
+// These are objects that only one side has, and objects that both sides have and one side requires, if values move into
+// or out of them. Without these declarations, the engine cannot distinguish a parent that it has created from one that
+// existed before.
 func (s *spoke) parents(c *scope) []convert.Conversion {
 	p := parenting{claims: c.claims, filled: [2]map[string]bool{{}, {}}, required: [2]map[string]bool{{}, {}}}
 	p.requires = func(sd side, at place) bool {
@@ -60,16 +61,16 @@ func (s *spoke) unfilled(c *scope, sd side, text string) {
 type parenting struct {
 	schemas [2]*schema.Structural
 	claims  [2]*claim
-	// filled has the parents, each with whether a value of the other side moves into it.
+	// filled has each parent, and whether a value of the other side moves into it.
 	filled [2]map[string]bool
-	// requires reports whether a side requires the value at a place of the scope. required has the required objects of
-	// both sides that were already added.
+	// requires reports whether a side requires the value at a place of the scope. required are the places of required
+	// objects of both sides that were already added.
 	requires func(sd side, at place) bool
 	required [2]map[string]bool
 	all      []convert.Conversion
 }
 
-// add adds the parents of a value on one side. On the other side, the value has another place or does not exist.
+// add adds the parents of a value of one side. The other side does not have the value, or has it at another place.
 func (p *parenting) add(sd side, in [2]place) {
 	own := in[sd]
 	at, named := p.schemas[sd.other()], p.claims[sd.other()]
@@ -93,7 +94,8 @@ func (p *parenting) add(sd side, in [2]place) {
 	}
 }
 
-// remains adds an object that both sides have, if one of them requires it regardless of the values that move out of it.
+// remains adds an object that both sides have, if this side requires it. The object must remain after values have moved
+// out of it.
 func (p *parenting) remains(sd side, at place) {
 	text := at.String()
 	if p.required[sd][text] || !p.requires(sd, at) {
@@ -107,8 +109,8 @@ func (p *parenting) remains(sd side, at place) {
 	}
 }
 
-// put adds a parent that one side has alone. Filled means that a value of the other side moves into it. A parent that
-// is never filled cannot be created.
+// put adds a parent that only one side has. filled is true if a value of the other side moves into it. A parent that no
+// value moves into cannot be created.
 func (p *parenting) put(sd side, at place, filled bool) {
 	text := at.String()
 	before, there := p.filled[sd][text]

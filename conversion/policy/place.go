@@ -14,11 +14,11 @@ import (
 // place is the location of a value in an object: a path of keys and [*].
 type place struct {
 	steps []step
-	// group are the fields of the object at steps that form one value; nil for a place of a single value.
+	// group are the fields that form one value together, in the object at steps; nil for a single value.
 	group []string
 }
 
-// step is a key of an object, or every element of a list or table.
+// step is a key of an object, or [*] for each element of a list or table.
 type step struct {
 	key  string
 	each bool
@@ -180,7 +180,7 @@ func (p place) String() string {
 	return b.String()
 }
 
-// keyText returns the text of a key, either the first one or one after other keys.
+// keyText returns the text of a key. first is true if no key precedes it.
 func keyText(key string, first bool) string {
 	switch {
 	case plainKey.FindString(key) != key || key == "":
@@ -197,7 +197,7 @@ func (p place) member(key string) place {
 	return place{steps: append(slices.Clip(p.steps), step{key: key})}
 }
 
-// equal reports whether two places are the same.
+// equal reports whether two places are equal.
 func (p place) equal(o place) bool {
 	return slices.Equal(p.steps, o.steps) && slices.Equal(p.group, o.group) && (p.group == nil) == (o.group == nil)
 }
@@ -207,12 +207,12 @@ func (p place) elements() place {
 	return place{steps: append(slices.Clip(p.steps), each)}
 }
 
-// join appends inner, a place relative to p.
+// join returns the place inner, which is relative to p, as a place relative to the object.
 func (p place) join(inner place) place {
 	return place{steps: append(slices.Clip(p.steps), inner.steps...), group: inner.group}
 }
 
-// members returns the place of each single value of a place.
+// members returns the places of the single values of a group. For other places, it returns the place itself.
 func (p place) members() []place {
 	if p.group == nil {
 		return []place{p}
@@ -224,7 +224,7 @@ func (p place) members() []place {
 	return all
 }
 
-// scopes returns how often [*] occurs in the place.
+// scopes returns the number of [*] in the place.
 func (p place) scopes() int {
 	n := 0
 	for _, s := range p.steps {
@@ -235,7 +235,7 @@ func (p place) scopes() int {
 	return n
 }
 
-// cut splits a place at its first [*], which is in neither part.
+// cut splits a place at its first [*]. Neither part contains this [*].
 func (p place) cut() (head, rest place, found bool) {
 	i := slices.Index(p.steps, each)
 	if i < 0 {
@@ -244,15 +244,15 @@ func (p place) cut() (head, rest place, found bool) {
 	return place{steps: p.steps[:i:i]}, place{steps: p.steps[i+1:], group: p.group}, true
 }
 
-// parsePath parses the path of a value in an object. It is like a place, except that elements may have an index ([2]),
-// which becomes [*].
+// parsePath parses the path of a value in an object. Unlike in a place, elements may have an index such as [2], which
+// becomes [*].
 func parsePath(text string) (place, error) {
 	return parsePlace(indexed.ReplaceAllString(text, "[*]"))
 }
 
 var indexed = regexp.MustCompile(`\[\d+\]`)
 
-// matches reports whether one of two places is a prefix of the other. [*] matches any key or element.
+// matches reports whether one of the two places contains the other or equals it. [*] matches every key and element.
 func (p place) matches(path place) bool {
 	n := min(len(p.steps), len(path.steps))
 	for i := range n {

@@ -11,7 +11,7 @@ func TestParsePlace(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		text   string
-		want   string // The canonical text of the place, or the expected error if err.
+		want   string // The usual text of the place. If err is set, the expected error.
 		err    bool
 	}{
 		"Keys":         {"keys are separated by dots", "spec.size", "spec.size", false},
@@ -58,7 +58,7 @@ func TestParsePlace(t *testing.T) {
 	}
 }
 
-// FuzzPlace checks that the text of a parsed place parses to the same place.
+// FuzzPlace checks that the text of a parsed place is parsed to an equal place.
 func FuzzPlace(f *testing.F) {
 	for _, text := range []string{"a.b", "a[*].b", `a["b.c"]`, "a.{b,c}", `a["\u0000"]`, `a["\\"]`} {
 		f.Add(text)

@@ -16,13 +16,14 @@ type Policy struct {
 	resource convert.Resource
 	versions []string
 	spokes   []*spoke
-	// placed has the entries between two versions, computed on demand.
+	// placed has the entries between two versions. They are computed on demand.
 	placed map[[2]string]func() []placed
 }
 
 // Compile compiles a spec for a definition. It keeps no reference to spec, and modifies neither argument. The findings
-// are sorted as by [structural.Sort]; nil means no findings. Their paths are paths in the policy, such as
-// spec.spokes[0].fields[2].toHub. If a finding is an error, the Policy is nil, because values would not come back.
+// are in the order of [structural.Sort]; nil means no findings. Their paths are paths in the policy, such as
+// spec.spokes[0].fields[2].toHub. If a finding is an error, the Policy is nil, because its conversions would lose
+// values.
 func Compile(spec *refractv1alpha1.ConversionPolicySpec, def *structural.Definition) (*Policy, []structural.Finding) {
 	spec = spec.DeepCopy()
 	r := &report{}
@@ -73,11 +74,11 @@ func schemaOf(def *structural.Definition, version string) *schema.Structural {
 	return v.Structural()
 }
 
-// Resource returns the conversions, for [convert.New].
+// Resource returns the conversions in the form for [convert.New].
 func (p *Policy) Resource() convert.Resource { return p.resource }
 
-// Hub returns the version that all conversions go through.
+// Hub returns the hub: all conversions go through this version.
 func (p *Policy) Hub() string { return p.versions[0] }
 
-// Versions returns the hub, followed by the spokes in their order. Callers must not modify the slice.
+// Versions returns the hub, followed by the spokes in the order of the policy. Callers must not modify the slice.
 func (p *Policy) Versions() []string { return p.versions }

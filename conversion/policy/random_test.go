@@ -23,8 +23,8 @@ var (
 	randomEach  = flag.Int("random-objects", 50, "how many objects TestRandomPolicies verifies each with")
 )
 
-// TestRandomPolicies generates pairs of schemas with random differences that operations bridge without loss, and the
-// matching policies. The policies must compile, and no law may be violated.
+// TestRandomPolicies generates pairs of schemas with random differences, and policies that convert between them without
+// loss. The policies must compile, and no law may be violated.
 func TestRandomPolicies(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
@@ -37,7 +37,7 @@ func TestRandomPolicies(t *testing.T) {
 	t.Logf("%d policies in %s", *randomCount, time.Since(start))
 }
 
-// judge returns the first problem of a policy, or "".
+// judge compiles and verifies a policy. It returns the first problem, or "".
 func judge(t *testing.T, schemas, text string, seed uint64) string {
 	t.Helper()
 	def, err := define(schemas)
@@ -73,7 +73,7 @@ func judge(t *testing.T, schemas, text string, seed uint64) string {
 	return all.String()
 }
 
-// differ returns the schemas of v1, the spoke, and v2, the hub, and a policy for their differences.
+// differ returns the schemas of the spoke v1 and the hub v2, and a policy for their differences.
 func differ(seed uint64) (schemas, text string) {
 	d := &difference{r: rand.New(rand.NewPCG(seed, 1))}
 	both := [2]map[string]any{{}, {}}
@@ -87,7 +87,7 @@ func differ(seed uint64) (schemas, text string) {
 	return out.String(), "crd: things.example.com\nhub: v2\nspokes:\n- version: v1\n  fields:\n" + strings.Join(d.entries, "")
 }
 
-// difference generates schemas that differ.
+// difference generates two schemas with differences, and the entries for these differences.
 type difference struct {
 	r       *rand.Rand
 	entries []string
@@ -103,16 +103,18 @@ func (d *difference) fields(at [2]string, both [2]map[string]any, depth int) {
 	}
 }
 
-// parents are the names of objects that contain values: both for objects at the same place in both versions, of for
-// objects that values move into or out of, by side. The names are few, so that several values share a parent.
+// parents are the names of objects that contain values. The objects of both are at the same place in both versions. The
+// objects of each side in of get values that move from the other side. There are few names, so that several values have
+// the same parent.
 //
-// No value moves into an object of both versions: afterwards, it would be unknown whether that object existed before.
+// No value moves into an object of both versions: the conversion back could not know whether that object existed
+// before.
 var parents = struct {
 	both []string
 	of   [2][]string
 }{[]string{"p", "q"}, [2][]string{{"r", "s"}, {"t", "u"}}}
 
-// target returns the object for a new value, and creates its parents.
+// target returns the object for a new value. It creates the parents.
 func (d *difference) target(properties map[string]any, names []string) (path string, in map[string]any) {
 	in = properties
 	for d.chance(35) && strings.Count(path, ".") < 3 {
@@ -128,7 +130,7 @@ func (d *difference) target(properties map[string]any, names []string) (path str
 	return path, in
 }
 
-// sweep removes parents without content.
+// sweep removes parents that are empty.
 func sweep(both [2]map[string]any) {
 	for _, properties := range both {
 		for _, name := range slices.Concat(parents.both, parents.of[onSpoke], parents.of[onHub]) {
@@ -144,7 +146,7 @@ func sweep(both [2]map[string]any) {
 	}
 }
 
-// reach returns the object at a path, and creates its parents.
+// reach returns the object at a path. It creates missing parents.
 func reach(properties map[string]any, path string) map[string]any {
 	for _, name := range strings.Split(path, ".")[1:] {
 		parent, _ := properties[name].(map[string]any)
@@ -190,7 +192,7 @@ func (d *difference) field(at [2]string, both [2]map[string]any, depth int) {
 		spoke, hub, operation := d.operation()
 		set(spoke, hub)
 		d.entry(places, operation)
-	case n < 12: // Each version has its own value at the same place.
+	case n < 12: // Each version has a different value at the same place.
 		d.oneSided(onSpoke, places[onSpoke], in[onSpoke], names[onSpoke])
 		d.oneSided(onHub, places[onHub], in[onHub], names[onHub])
 	default:
@@ -206,11 +208,11 @@ func (d *difference) entry(places [2]string, operation string) {
 	d.entries = append(d.entries, fmt.Sprintf("  - {hub: '%s', spoke: '%s'%s}\n", places[onHub], places[onSpoke], operation))
 }
 
-// nested adds lists of objects, or tables, with different elements.
+// nested adds lists of objects, or tables. The elements differ in the two versions.
 func (d *difference) nested(places [2]string, depth int, set func(spoke, hub map[string]any)) {
 	elements := [2]map[string]any{{}, {}}
 	table := d.chance(40)
-	keyed := !table // Elements without keys are identified by content: an edited element may be taken for another one.
+	keyed := !table // Elements without keys are identified by their content, so an edited element could be taken for another one.
 	if keyed {
 		for sd := range elements {
 			elements[sd]["id"] = map[string]any{"type": "string"}
@@ -232,7 +234,7 @@ func (d *difference) nested(places [2]string, depth int, set func(spoke, hub map
 	}
 	set(schemas[onSpoke], schemas[onHub])
 	if places[onSpoke] != places[onHub] {
-		// Redundant if elements of both versions have entries.
+		// Not necessary if the elements have entries for both versions.
 		d.entries = slices.Insert(d.entries, before, fmt.Sprintf("  - {hub: '%s', spoke: '%s'}\n", places[onHub], places[onSpoke]))
 	}
 }
@@ -251,7 +253,7 @@ func (d *difference) oneSided(sd side, place string, in map[string]any, name str
 	d.entries = append(d.entries, fmt.Sprintf("  - {%s: '%s', %s: %s}\n", sd.name(), place, sideWord(sd), of))
 }
 
-// value returns a schema for values that pass.
+// value returns a schema for values that stay unchanged.
 func (d *difference) value() map[string]any {
 	v := map[string]any{}
 	switch d.r.IntN(9) {
@@ -276,7 +278,7 @@ func (d *difference) value() map[string]any {
 	return v
 }
 
-// operation returns the schemas of both sides for a random operation.
+// operation returns the schemas of both sides and the entry for a random operation.
 func (d *difference) operation() (spoke, hub map[string]any, text string) {
 	ofEnum := func(all ...any) map[string]any { return map[string]any{"type": "string", "enum": all} }
 	scalar := func(name string) map[string]any { return map[string]any{"type": name} }

@@ -10,10 +10,10 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 )
 
-// kind is the type of the values of a schema.
+// kind is the type of a value according to a schema.
 type kind string
 
-// The kinds of values. Messages contain these words.
+// The kinds of values. Messages contain their names.
 const (
 	isObject   kind = "object"
 	isList     kind = "list"
@@ -38,7 +38,7 @@ func kindOf(s *schema.Structural) kind {
 	}
 }
 
-// described names the type of a schema for a sentence.
+// described returns the name of the type of a schema, for use in a sentence.
 func described(s *schema.Structural) string {
 	switch k := kindOf(s); k {
 	case isList:
@@ -75,7 +75,8 @@ func (k kind) scalar() bool {
 
 func (k kind) number() bool { return k == isInteger || k == isNumber }
 
-// valuesOf returns the schema of the values of a table; nil if the schema is not a table or its values have no schema.
+// valuesOf returns the schema of the values of a table. It returns nil if the schema is not one of a table, or if the
+// values have no schema.
 func valuesOf(s *schema.Structural) *schema.Structural {
 	if s == nil || s.AdditionalProperties == nil {
 		return nil
@@ -83,12 +84,12 @@ func valuesOf(s *schema.Structural) *schema.Structural {
 	return s.AdditionalProperties.Structural
 }
 
-// open reports whether an object keeps fields that its schema does not name, with any content.
+// open reports whether an object keeps fields that are not in its schema, with any content.
 func open(s *schema.Structural) bool {
 	return s.XPreserveUnknownFields || s.AdditionalProperties != nil && s.AdditionalProperties.Structural == nil && s.AdditionalProperties.Bool
 }
 
-// anything is the schema of an unnamed field of an open object.
+// anything is the schema of a field that is not in the schema of its object.
 var anything = &schema.Structural{Extensions: schema.Extensions{XPreserveUnknownFields: true}}
 
 // fieldOf returns the schema of a field of an object, or nil.
@@ -122,7 +123,8 @@ func elementOf(s *schema.Structural) *schema.Structural {
 	}
 }
 
-// find returns the schema at a place. For a group, it is the schema of an object with the fields of the group.
+// find returns the schema of the value at a place. For a group, it returns the schema of an object with the fields of
+// the group.
 func find(root *schema.Structural, p place) (*schema.Structural, error) {
 	at := root
 	for i, s := range p.steps {
@@ -195,7 +197,7 @@ func article(noun string) string {
 	}
 }
 
-// nearest returns the name that is most similar to an unknown name; "" if all differ too much.
+// nearest returns the name that is most similar to an unknown name; "" if no name is similar.
 func nearest(name string, names []string) string {
 	best, least := "", len(name)/2+1
 	for _, n := range names {
@@ -206,7 +208,7 @@ func nearest(name string, names []string) string {
 	return best
 }
 
-// distance returns the number of letters that have to be inserted, removed or changed.
+// distance returns the number of letters that must be inserted, removed or changed to get from a to b.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -232,8 +234,8 @@ func requires(s *schema.Structural, key string) bool {
 	return s != nil && s.ValueValidation != nil && slices.Contains(s.ValueValidation.Required, key)
 }
 
-// enumOf returns the allowed values of an enum except null, which every conversion passes. It returns no values without
-// an enum.
+// enumOf returns the allowed values of an enum. It omits null, which every conversion keeps. Without an enum it returns
+// no values.
 func enumOf(s *schema.Structural) []any {
 	if s.ValueValidation == nil {
 		return nil
@@ -249,7 +251,7 @@ func enumOf(s *schema.Structural) []any {
 
 var errMetadata = errors.New("apiVersion, kind and metadata are the same in all versions, and are not converted")
 
-// checkPlace returns an error if a policy may not name the place.
+// checkPlace returns an error if a policy may not have entries for the place.
 func checkPlace(p place) error {
 	switch p.steps[0].key {
 	case "apiVersion", "kind", "metadata":

@@ -10,9 +10,10 @@ import (
 	"refract.dev/conversion/structural"
 )
 
-// scope has the entries for the root, or for each element of a list or table.
+// scope has the entries for the object, or for each element of a list or table.
 type scope struct {
-	// at are the places of the list or table from the root, in the same places from the enclosing scope.
+	// at are the places of the list or table relative to the object. in are its places relative to the scope that
+	// contains it.
 	at, in  [2]place
 	table   bool
 	keys    [2][]string
@@ -21,8 +22,8 @@ type scope struct {
 	claims  [2]*claim
 }
 
-// scopes matches the lists and tables of the two versions, and assigns the entries to the list or table that they are
-// in. Elements are converted one by one, with places relative to the element.
+// scopes finds out which lists and tables of the two versions correspond to each other. It assigns each entry to the
+// list or table that contains its value. Elements are converted one by one, with places relative to the element.
 type scopes struct {
 	versionPair
 
@@ -30,8 +31,8 @@ type scopes struct {
 	root     *scope
 }
 
-// sort assigns the entries to scopes by the lists and tables that they are in, and returns the root scope. Entries with
-// two places determine where both sides have a list, so they come first.
+// sort assigns the entries to scopes, and returns the scope of the object. Entries with places on both sides come
+// first, because they show where each side has a list.
 func (s *scopes) sort(entries []*entry, lists []refractv1alpha1.ListKeys) *scope {
 	s.root = &scope{}
 	for _, e := range entries {
@@ -39,7 +40,7 @@ func (s *scopes) sort(entries []*entry, lists []refractv1alpha1.ListKeys) *scope
 			s.put(e)
 		}
 	}
-	for _, e := range entries { // One-sided entries: the other place follows from the scopes of the entries above.
+	for _, e := range entries { // Entries for one side. The entries above determine where the other side has the list.
 		if e.has(onSpoke) != e.has(onHub) {
 			s.putOneSided(e)
 		}
@@ -49,7 +50,7 @@ func (s *scopes) sort(entries []*entry, lists []refractv1alpha1.ListKeys) *scope
 	return s.root
 }
 
-// put adds an entry with two places to its scope.
+// put adds an entry that has places on both sides to its scope.
 func (s *scopes) put(e *entry) {
 	at, e2 := s.root, e.at
 	for {
@@ -71,8 +72,8 @@ func (s *scopes) put(e *entry) {
 	at.entries = append(at.entries, e)
 }
 
-// scopeAt returns the scope of a pair of lists, and creates a missing one. It returns nil if one of the lists has
-// another counterpart.
+// scopeAt returns the scope for a list of each side. It creates a missing scope. It returns nil if one of the lists
+// already corresponds to another list.
 func (c *scope) scopeAt(head [2]place) *scope {
 	for _, inner := range c.inner {
 		spokes, hubs := inner.in[onSpoke].equal(head[onSpoke]), inner.in[onHub].equal(head[onHub])
@@ -94,8 +95,8 @@ func (c *scope) scopeAt(head [2]place) *scope {
 	return inner
 }
 
-// putOneSided adds an entry with one place to its scope. For each list on the path, the other side must have a
-// counterpart. Otherwise the list itself is one-sided.
+// putOneSided adds an entry that has a place on one side only to its scope. The other side must have a corresponding
+// list for each list on the path; otherwise the list itself is one-sided.
 func (s *scopes) putOneSided(e *entry) {
 	sd := onSpoke
 	if e.has(onHub) {
@@ -129,7 +130,7 @@ func (s *scopes) putOneSided(e *entry) {
 	at.entries = append(at.entries, e)
 }
 
-// counterpart returns the place of the list or table on the other side.
+// counterpart returns the place of the corresponding list or table on the other side.
 func (s *scopes) counterpart(at *scope, sd side, head place) (place, error) {
 	for _, inner := range at.inner {
 		if inner.in[sd].equal(head) {
@@ -156,11 +157,11 @@ func (s *scopes) counterpart(at *scope, sd side, head place) (place, error) {
 	return head, nil
 }
 
-// settle claims the places of the entries of a scope and of its inner scopes. Two entries with one place would convert
-// a value twice, or one would convert the result of the other.
+// settle records the places of the entries of a scope, and of its inner scopes. It reports entries with overlapping
+// places: they would convert a value twice, or one would convert the result of the other.
 func (s *scopes) settle(c *scope) {
 	c.entries = slices.DeleteFunc(c.entries, func(e *entry) bool {
-		// A moved list with converted elements is one conversion.
+		// The scope of the elements also moves the list, so a separate entry for the move is not needed.
 		return e.plain && slices.ContainsFunc(c.inner, func(inner *scope) bool {
 			return inner.in[onSpoke].equal(e.in[onSpoke]) && inner.in[onHub].equal(e.in[onHub])
 		})
@@ -197,7 +198,7 @@ func (s *scopes) settle(c *scope) {
 	}
 }
 
-// crossed reports an entry whose place is inside a place that the other side converts as one value.
+// crossed reports an entry whose place is inside a value that the other side converts as a whole.
 func (s *scopes) crossed(c *scope, e *entry) {
 	for sd := range e.in {
 		if !e.has(side(sd)) {
@@ -218,8 +219,7 @@ func (s *scopes) crossed(c *scope, e *entry) {
 	}
 }
 
-// uncrossed says what to write instead of an entry whose place is inside a place that the other side uses for another
-// value.
+// uncrossed returns the advice for an entry that crossed has reported.
 func (e *entry) uncrossed(sd side, outer place) string {
 	if e.has(sd.other()) {
 		return fmt.Sprintf("write one entry {hub: %[1]s, spoke: %[1]s, toHub: ..., toSpoke: ...}", quotedPlace(outer))
@@ -228,7 +228,7 @@ func (e *entry) uncrossed(sd side, outer place) string {
 		sd.name(), quotedPlace(outer), sideWord(sd))
 }
 
-// path returns the path of an entry in the scope; empty if all entries were rejected.
+// path returns the path of an entry in the scope or its inner scopes; empty if all entries have errors.
 func (c *scope) path() string {
 	if len(c.entries) > 0 {
 		return c.entries[0].path
@@ -241,8 +241,8 @@ func (c *scope) path() string {
 	return ""
 }
 
-// claim claims a place of a scope. If another entry has the same place, or one place is inside the other, the second
-// entry gets an error.
+// claim records a place of an entry in a scope. If another entry has the same place, or one place is inside the other,
+// the later entry gets an error.
 func (s *scopes) claim(c *scope, sd side, p place, by string) {
 	other := c.claims[sd].add(p, by)
 	if other == "" {
@@ -257,15 +257,15 @@ func (s *scopes) claim(c *scope, sd side, p place, by string) {
 		whole, s.versions[sd], other)
 }
 
-// settleElements determines how the elements of a scope are identified: the values of a table by their keys, the
-// elements of a list by the keys in the schema of the hub. The elements of a list cannot be converted one by one to the
-// values of a table.
+// settleElements determines what identifies the elements of a scope. In a table it is the key. In a list it is the keys
+// in the schema of the hub. It reports a list on one side and a table on the other, because their elements cannot be
+// converted one by one.
 func (s *scopes) settleElements(c *scope) {
 	var lists [2]*schema.Structural
 	for sd := range lists {
 		found, err := find(s.schemas[sd], c.at[sd])
 		if err != nil {
-			return // An error for the entry was already reported.
+			return // There is already an error for the entry.
 		}
 		lists[sd] = found
 	}
@@ -281,7 +281,8 @@ func (s *scopes) settleElements(c *scope) {
 	}
 }
 
-// key sets the keys, and their names in the spoke, which differ if an entry moves the key field.
+// key sets the keys of the scope in both versions. The keys have other names in the spoke if an entry moves the key
+// field.
 func (c *scope) key(hub []string) {
 	if len(hub) == 0 {
 		return
@@ -299,7 +300,7 @@ func (c *scope) key(hub []string) {
 	}
 }
 
-// listKeys applies the keys that the policy declares, and warns about lists without keys.
+// listKeys sets the keys that the policy declares, and warns about lists without keys.
 func (s *scopes) listKeys(lists []refractv1alpha1.ListKeys) {
 	for i, l := range lists {
 		path := fmt.Sprintf("%s.lists[%d]", s.path, i)
@@ -332,7 +333,7 @@ func (s *scopes) listKeys(lists []refractv1alpha1.ListKeys) {
 	s.warnKeys(s.root)
 }
 
-// applyKeys sets the keys of the list at a place of the hub, and reports whether an entry converts the list or its
+// applyKeys sets the keys of the list at a place of the hub. It returns false if no entry converts the list or its
 // elements.
 func (c *scope) applyKeys(hub string, keys []string) bool {
 	for _, e := range c.entries {

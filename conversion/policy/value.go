@@ -13,7 +13,7 @@ import (
 	"refract.dev/conversion/expression"
 )
 
-// decode returns a JSON value as API servers decode it.
+// decode decodes a JSON value as API servers do.
 func decode(text []byte) (any, error) {
 	if len(text) == 0 {
 		return nil, errors.New("want a JSON value")
@@ -35,7 +35,7 @@ func jsonText(value any) string {
 
 func sameValue(a, b any) bool { return sameJSON([]byte(jsonText(a)), []byte(jsonText(b))) }
 
-// fits returns an error if a value does not match a schema. It checks types, enums and required fields.
+// fits returns an error if a value does not match a schema. It checks only types, enums and required fields.
 func fits(s *schema.Structural, value any) error {
 	if value == nil {
 		if s.Nullable || kindOf(s) == isAnything {
@@ -111,8 +111,8 @@ func kindFits(k kind, value any) bool {
 	}
 }
 
-// equivalent returns a function that compares values by their normal form; nil without an expression. A value whose
-// expression fails is equivalent to no other value.
+// equivalent returns a function that compares values by their normal form; nil without an expression. If the expression
+// fails for a value, that value is equivalent to no other value.
 func equivalent(normal *expression.Program) func(a, b []byte) bool {
 	if normal == nil {
 		return nil
@@ -127,7 +127,7 @@ func equivalent(normal *expression.Program) func(a, b []byte) bool {
 	}
 }
 
-// sameJSON reports whether two values are equal as JSON, with numbers compared to the last digit.
+// sameJSON reports whether two values are equal as JSON. Numbers are compared to the last digit.
 func sameJSON(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true
@@ -140,7 +140,7 @@ func sameJSON(a, b []byte) bool {
 	return err == nil && equal(x, y)
 }
 
-// exact decodes a value, and keeps numbers as text.
+// exact decodes a value. Numbers stay texts.
 func exact(text []byte) (any, error) {
 	d := stdjson.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()

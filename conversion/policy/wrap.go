@@ -5,8 +5,8 @@ import (
 	"refract.dev/tree/raw"
 )
 
-// wrapped makes a value the only element of a list. If key is not empty, the element is an object with the value in the
-// field key.
+// wrapped converts a value to a list with the value as its only element. If key is not empty, the element is an object
+// with the value in the field key.
 func wrapped(key string) transform {
 	return func(dst, value []byte) ([]byte, error) {
 		if key == "" {
@@ -17,8 +17,8 @@ func wrapped(key string) transform {
 	}
 }
 
-// unwrapped returns the value in the first element of a list; null, which means absent, for an empty list or an element
-// without the field.
+// unwrapped converts a list to the value in its first element. If the list is empty, or its first element lacks the
+// field, the result is null, which stands for an absent value.
 func unwrapped(key string) transform {
 	return func(dst, list []byte) ([]byte, error) {
 		var value []byte

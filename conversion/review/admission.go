@@ -23,14 +23,14 @@ import (
 	"refract.dev/conversion/structural/pipeline"
 )
 
-// Rules of errors of admission webhooks: a rejection, and an invalid answer.
+// Rules of findings about admission webhooks: the webhook rejects the object, or its answer is invalid.
 const (
 	RuleDenied          = "AdmissionDenied"
 	RuleAdmissionFailed = "AdmissionFailed"
 )
 
-// Admission sends reviews about the creation of objects to an admission webhook, as dry runs, so that the webhook has
-// no side effects. It is not safe for concurrent use.
+// Admission sends AdmissionReviews for the creation of objects to an admission webhook. They are dry runs, so the
+// webhook must have no side effects. An Admission is not safe for concurrent use.
 type Admission struct {
 	// Warn receives the warnings of the webhook; nil ignores them.
 	Warn func(text string)
@@ -62,7 +62,7 @@ func NewAdmission(d *structural.Definition, w Webhook) (*Admission, error) {
 	return a, nil
 }
 
-// Mutate returns the object after the patch of the mutating webhook. The argument is not modified.
+// Mutate returns the object after the patch of a mutating webhook. Its argument is not modified.
 func (a *Admission) Mutate(ctx context.Context, object map[string]any) (map[string]any, error) {
 	response, err := a.ask(ctx, object, true)
 	if err != nil || len(response.Patch) == 0 {
@@ -80,7 +80,7 @@ func (a *Admission) Mutate(ctx context.Context, object map[string]any) (map[stri
 		return nil, fmt.Errorf("encoding the object: %w", err)
 	}
 	text, err := patch.Apply(before)
-	if err != nil { // The API server's text is only this error, as an internal error.
+	if err != nil { // The API server shows only this error to the client, as an internal error.
 		return nil, &pipeline.RefusedError{Rule: RuleAdmissionFailed, Message: "Internal error occurred: " + err.Error()}
 	}
 	var after map[string]any
@@ -90,13 +90,13 @@ func (a *Admission) Mutate(ctx context.Context, object map[string]any) (map[stri
 	return after, nil
 }
 
-// Validate returns an error if the validating webhook does not allow the object.
+// Validate returns an error if the validating webhook rejects the object.
 func (a *Admission) Validate(ctx context.Context, object map[string]any) error {
 	_, err := a.ask(ctx, object, false)
 	return err
 }
 
-// ask sends the review, and checks the answer.
+// ask sends a review, and checks the answer.
 func (a *Admission) ask(ctx context.Context, object map[string]any, mutating bool) (*webhookrequest.AdmissionResponse, error) {
 	review, err := a.review(object)
 	if err != nil {
@@ -128,7 +128,7 @@ func (a *Admission) ask(ctx context.Context, object map[string]any, mutating boo
 	return response, nil
 }
 
-// failed returns the error for an answer that the API server does not accept.
+// failed returns the error for an answer that an API server does not accept.
 func (a *Admission) failed(err error) error {
 	failure := &webhook.ErrCallingWebhook{WebhookName: a.webhook.URL, Reason: err}
 	return &pipeline.RefusedError{Rule: RuleAdmissionFailed, Message: "Internal error occurred: " + failure.Error()}

@@ -15,18 +15,19 @@ import (
 	"refract.dev/conversion/structural/pipeline"
 )
 
-// RuleConversion is the rule of rejections and invalid answers of conversion webhooks.
+// RuleConversion is the rule of findings about conversion webhooks: the webhook rejects the object, or its answer is
+// invalid.
 const RuleConversion = "ConversionFailed"
 
-// Converter sends reviews to a conversion webhook. It is not safe for concurrent use.
+// Converter converts objects by sending ConversionReviews to a webhook. It is not safe for concurrent use.
 type Converter struct {
 	webhook   Webhook
 	witness   *witness
 	converter runtime.ObjectConvertor
 }
 
-// NewConverter returns the converter of a kind. It uses the first review version that an API server supports; none
-// means v1.
+// NewConverter returns the converter for the objects of a definition. It uses the first version in reviewVersions that
+// an API server supports. An empty list means v1.
 func NewConverter(d *structural.Definition, reviewVersions []string, w Webhook) (*Converter, error) {
 	if err := w.check(); err != nil {
 		return nil, err
@@ -66,8 +67,8 @@ func definition(d *structural.Definition, reviewVersions []string, w Webhook) *a
 	return crd
 }
 
-// Convert returns the object in another version. The answer of the webhook is treated as in an API server: metadata
-// other than labels and annotations cannot change. The argument is not modified.
+// Convert returns the object in another version. Like an API server, it ignores changes of metadata by the webhook,
+// except changes of labels and annotations. Its argument is not modified.
 func (c *Converter) Convert(ctx context.Context, object map[string]any, toAPIVersion string) (map[string]any, error) {
 	to, err := schema.ParseGroupVersion(toAPIVersion)
 	if err != nil {

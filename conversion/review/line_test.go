@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestFirstLine checks that the error shows one line of the text of a webhook.
+// TestFirstLine checks that the error has only the first line of the answer of a webhook.
 func TestFirstLine(t *testing.T) {
 	cases := map[string]struct{ reason, body, want string }{
 		"Line":   {"The line of the answer is shown.", "informers not ready\n", ": informers not ready"},

@@ -12,7 +12,7 @@ import (
 )
 
 // ConvertAll converts objects to another version like [Converter.Convert], and returns them in the same order. One
-// review contains all objects that do not have this version yet. The objects are not modified.
+// review has all objects that do not have this version yet. The objects are not modified.
 func (c *Converter) ConvertAll(ctx context.Context, objects []map[string]any, toAPIVersion string) ([]map[string]any, error) {
 	to, err := schema.ParseGroupVersion(toAPIVersion)
 	if err != nil {
@@ -21,7 +21,7 @@ func (c *Converter) ConvertAll(ctx context.Context, objects []map[string]any, to
 	if len(objects) == 0 {
 		return nil, nil
 	}
-	// The converter of an API server takes a list whose apiVersion is the wanted version.
+	// The converter of an API server expects the wanted version in the apiVersion of the list.
 	kind, _ := objects[0]["kind"].(string)
 	list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": toAPIVersion, "kind": kind + "List"}}
 	for _, object := range objects {

@@ -13,7 +13,7 @@ import (
 	"refract.dev/conversion/structural/pipeline"
 )
 
-// relabel returns an answer with all objects of a request, changed only in their version.
+// relabel returns an answer with all objects of a request, in which only the apiVersion is changed.
 func relabel(t *testing.T, request map[string]any) string {
 	t.Helper()
 	objects, _ := request["objects"].([]any)
@@ -30,8 +30,8 @@ func relabel(t *testing.T, request map[string]any) string {
 		"response":{"uid":"UID","result":{"status":"Success"},"convertedObjects":%s}}`, text)
 }
 
-// TestConvertAll checks that one review contains all objects in another version, and that the results are in order.
-// With Insecure, the webhook needs no authority.
+// TestConvertAll checks that one review has all objects in another version, and that the results are in order. With
+// Insecure, no authority is necessary.
 func TestConvertAll(t *testing.T) {
 	var asked []int
 	hook := serve(t, func(request map[string]any) (int, string) {
@@ -71,7 +71,7 @@ func TestConvertAll(t *testing.T) {
 	}
 }
 
-// TestConvertAllRefused checks that a rejection, or a missing object, fails the whole list.
+// TestConvertAllRefused checks that the whole list fails if the webhook rejects it or omits an object.
 func TestConvertAllRefused(t *testing.T) {
 	answers := map[string]string{
 		"Failure": `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview",

@@ -1,8 +1,8 @@
-// Package review sends reviews to conversion and admission webhooks like an API server. It uses the client of the API
-// server, and its checks of the answers, so that the error texts are those of the API server.
+// Package review sends reviews to conversion and admission webhooks, as an API server does. It uses the client of the
+// API server, and the checks of the API server for the answers. So the error texts are those of the API server.
 //
-// A rejection or an invalid answer of a webhook is a [pipeline.RefusedError]. If the webhook is unreachable or answers
-// with an HTTP status other than 200, the error has another type.
+// If a webhook rejects an object or gives an invalid answer, the error is a [pipeline.RefusedError]. If the webhook is
+// unreachable or answers with an HTTP status other than 200, the error has another type.
 package review
 
 import (
@@ -23,30 +23,30 @@ import (
 
 // Webhook is an endpoint.
 type Webhook struct {
-	// URL of the endpoint; it begins with https.
+	// URL of the endpoint. It must begin with https.
 	URL string
-	// Authority is the PEM bundle of the authorities for the endpoint's certificate; empty for the authorities of this
-	// machine.
+	// Authority is the PEM of the authorities that may have signed the certificate of the endpoint. Empty means the
+	// authorities that this machine trusts.
 	Authority []byte
-	// ServerName is the name in the expected certificate; empty for the host of the URL.
+	// ServerName is the name that the certificate must have; empty means the host of the URL.
 	ServerName string
-	// Insecure accepts any certificate. Authority must be empty then.
+	// Insecure accepts any certificate. Authority must then be empty.
 	Insecure bool
 }
 
 const (
-	// conversionTimeout is the fixed timeout of an API server.
+	// conversionTimeout is the timeout of API servers, which cannot be configured.
 	conversionTimeout = 30 * time.Second
-	// admissionTimeout is the default of an API server.
+	// admissionTimeout is the default timeout of API servers.
 	admissionTimeout = 10 * time.Second
-	// maxAnswer is the maximum size of an answer. Objects that an API server can store are much smaller.
+	// maxAnswer is the maximum size of an answer. The objects that API servers can store are much smaller.
 	maxAnswer = 16 << 20
 )
 
-// errTooLong is returned for an answer of more than maxAnswer bytes.
+// errTooLong is the error for an answer of more than maxAnswer bytes.
 var errTooLong = fmt.Errorf("the answer is longer than %d MiB", maxAnswer>>20)
 
-// check returns an error about the webhook itself.
+// check returns an error if the webhook cannot be called with these values.
 func (w *Webhook) check() error {
 	u, err := url.Parse(w.URL)
 	if err != nil {
@@ -58,17 +58,18 @@ func (w *Webhook) check() error {
 	return nil
 }
 
-// witness records the result of an exchange with a webhook. The errors of the client contain only its text.
+// witness records the error of the last exchange with a webhook, because the client of the API server returns only its
+// text.
 type witness struct {
 	timeout    time.Duration
 	serverName string
 	insecure   bool
 
 	mu     sync.Mutex
-	failed error // Error of the last exchange.
+	failed error // The error of the last exchange; nil if there was an answer.
 }
 
-// unreachable returns why a webhook gave no answer; nil if it gave one.
+// unreachable returns the reason why the webhook gave no answer; nil if it gave one.
 func (w *witness) unreachable() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -81,7 +82,7 @@ func (w *witness) saw(err error) {
 	w.failed = err
 }
 
-// resolver returns the resolver with the configuration for the clients of an API server.
+// resolver returns the client configuration for calls of the webhook.
 func (w *witness) resolver(webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
 	config := func() *rest.Config {
 		return &rest.Config{
@@ -96,7 +97,7 @@ func (w *witness) resolver(webhook.AuthenticationInfoResolver) webhook.Authentic
 	}
 }
 
-// watched is a transport that reports to a witness, and prevents retries.
+// watched is a transport that reports errors to a witness, and prevents retries.
 type watched struct {
 	next http.RoundTripper
 	by   *witness
@@ -113,16 +114,16 @@ func (t *watched) RoundTrip(r *http.Request) (*http.Response, error) {
 		said := firstLine(answer)
 		t.by.saw(fmt.Errorf("the HTTP status is %s%s", answer.Status, said))
 	}
-	answer.Header.Del("Retry-After") // The user of the command decides about a retry.
+	answer.Header.Del("Retry-After") // The user decides about a retry.
 	answer.Body = &limited{body: answer.Body, left: maxAnswer}
 	return answer, nil
 }
 
-// maxLine is the maximum size of the shown body of an answer with an error status, in bytes.
+// maxLine is the maximum number of bytes of an error answer that are shown.
 const maxLine = 512
 
-// firstLine returns a colon and the first line of an answer; nothing if the line is empty or not text. It leaves the
-// rest of the body to the client.
+// firstLine returns the first line of an answer after a colon; "" if the line is empty or is not text. The client can
+// still read the rest of the body.
 func firstLine(answer *http.Response) string {
 	text, err := io.ReadAll(io.LimitReader(answer.Body, maxLine))
 	line, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
@@ -132,7 +133,7 @@ func firstLine(answer *http.Response) string {
 	return ": " + line
 }
 
-// limited is a body of bounded size.
+// limited is a body with a maximum size.
 type limited struct {
 	body io.ReadCloser
 	left int
@@ -151,8 +152,8 @@ func (l *limited) Read(p []byte) (int, error) {
 
 func (l *limited) Close() error { return l.body.Close() }
 
-// within calls ask, which has no context, and returns its result. If ctx ends first, it returns the cause and does not
-// wait for ask.
+// within calls ask, a function without a context, and returns its result. If ctx ends first, within returns the cause,
+// and does not wait for ask.
 func within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	type answer struct {
 		value T

@@ -59,7 +59,7 @@ func parse(t *testing.T, text string) map[string]any {
 	return out
 }
 
-// serve starts a webhook that answers with the result of answer. In that result, UID is replaced by the UID of the
+// serve starts a webhook. It answers with the result of answer, in which the text UID stands for the uid of the
 // request.
 func serve(t *testing.T, answer func(request map[string]any) (int, string)) Webhook {
 	t.Helper()
@@ -281,7 +281,7 @@ func TestValidate(t *testing.T) {
 	judge(t, "A validating webhook changes nothing.", nil, webhook.Validate(t.Context(), parse(t, oven)), "", "validating webhook may not return response.patch")
 }
 
-// TestUnreachable checks the errors for invalid webhooks, and for webhooks without an answer.
+// TestUnreachable checks the errors for invalid webhooks, and for webhooks that give no answer.
 func TestUnreachable(t *testing.T) {
 	webhook := serve(t, always(http.StatusOK, "{}"))
 	cases := map[string]struct {
@@ -319,10 +319,10 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestServerName checks a webhook behind a tunnel, whose certificate has the name of its Service.
+// TestServerName has a webhook behind a tunnel. Its certificate has the name of the Service.
 func TestServerName(t *testing.T) {
 	hook := serve(t, always(http.StatusOK, admitted(`{"uid":"UID","allowed":true}`)))
-	hook.ServerName = "example.com" // The name in the certificate of httptest.
+	hook.ServerName = "example.com" // The certificate of httptest has this name.
 	webhook, err := NewAdmission(compiled(t), hook)
 	if err != nil {
 		t.Fatal(err)
@@ -332,7 +332,7 @@ func TestServerName(t *testing.T) {
 	}
 }
 
-// TestInterrupted checks that an interrupted command does not wait for a webhook.
+// TestInterrupted checks that an interrupted command does not wait for the answer of a webhook.
 func TestInterrupted(t *testing.T) {
 	asked, done := make(chan struct{}), make(chan struct{})
 	webhook := serve(t, func(map[string]any) (int, string) {

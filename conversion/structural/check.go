@@ -13,18 +13,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Check returns all problems of a CustomResourceDefinition: the errors of the server for a new definition, including
-// violations of the rules for structural schemas; unknown fields of the manifest, also where the server does not look
-// (inside items and additionalProperties); and lints. The findings are sorted by path, with indexes compared as
-// numbers, then by message, without duplicates. nil means no findings.
+// Check returns all problems of a CustomResourceDefinition. These are the errors of the API server for a new
+// definition, including violations of the rules for structural schemas; unknown fields, also those that the API server
+// does not report (inside items and additionalProperties); and the findings of lints. The findings are sorted by path,
+// with indexes compared as numbers, and then by message. There are no duplicates. nil means no findings.
 //
-// Paths and texts are those of the server, with two exceptions. A text that contains versions has only their names.
-// Errors about the server's internal form (spec.validation.openAPIV3Schema, if all versions have the same schema, or
-// there is only one) refer to the manifest (spec.versions[0].schema.openAPIV3Schema, and likewise for every other
-// version).
+// Paths and texts are those of the API server, with two exceptions. A text that contains versions has only their names.
+// Errors of the API server about its internal form of a definition are translated to the manifest. For example, if all
+// versions have the same schema, or there is only one version, the internal form has it in
+// spec.validation.openAPIV3Schema. The finding then has the path spec.versions[0].schema.openAPIV3Schema, and there is
+// a finding for each version.
 //
-// A manifest in apiextensions.k8s.io/v1beta1 has one finding, which says what to do. The error is for an object that is
-// not a CustomResourceDefinition ([ErrNotDefinition]) or cannot be decoded as one.
+// A manifest in apiextensions.k8s.io/v1beta1 has a single finding, with advice. The error is for an object that is not
+// a CustomResourceDefinition ([ErrNotDefinition]) or cannot be decoded as one.
 func Check(crd map[string]any) ([]Finding, error) {
 	m, err := decode(crd)
 	if errors.Is(err, errRemoved) {
@@ -36,12 +37,12 @@ func Check(crd map[string]any) ([]Finding, error) {
 	return check(crd, m, m.create()), nil
 }
 
-// CheckUpdate is Check for a definition that replaces old. The server validates the changes: it tolerates problems that
-// old already has, names and scope are immutable, and stored versions (status.storedVersions of old) must stay. If old
-// has no status, it counts as served, with objects in its storage version.
+// CheckUpdate is Check for a definition that replaces old. The API server validates the update: problems that old
+// already has are allowed, names and scope are immutable, and the versions in status.storedVersions of old must remain.
+// If old has no status, it counts as established, with objects in its storage version.
 //
-// CheckUpdate also warns about changes that the server accepts and that break old objects or clients. It compares each
-// version that both definitions have with itself. Additions have no finding.
+// CheckUpdate also warns about changes that the API server accepts and that break existing objects or clients. It
+// compares each version that both definitions have with the same version of old. There are no findings about additions.
 func CheckUpdate(crd, old map[string]any) ([]Finding, error) {
 	m, err := decode(crd)
 	if errors.Is(err, errRemoved) {
@@ -57,7 +58,7 @@ func CheckUpdate(crd, old map[string]any) ([]Finding, error) {
 	return check(crd, m, slices.Concat(m.update(before), compatibility(m.v1, before.v1))), nil
 }
 
-// check adds unknown fields and lints to the errors of the server.
+// check adds findings about unknown fields and of lints to the errors of the API server.
 func check(crd map[string]any, m manifest, server []Finding) []Finding {
 	all := slices.Concat(server, unknownFields(crd), lint(m))
 	if len(all) == 0 {
@@ -66,19 +67,19 @@ func check(crd map[string]any, m manifest, server []Finding) []Finding {
 	return Sort(all)
 }
 
-// create returns the errors of the server for a new definition.
+// create returns the errors of the API server for a new definition.
 func (m manifest) create() []Finding {
 	m.asCreated()
 	return m.findings(validation.ValidateCustomResourceDefinition(context.Background(), m.internal))
 }
 
-// update returns the errors of the server for a definition that replaces another one.
+// update returns the errors of the API server for a definition that replaces another one.
 func (m manifest) update(old manifest) []Finding {
 	m.asUpdated(old)
 	return m.findings(validation.ValidateCustomResourceDefinitionUpdate(context.Background(), m.internal, old.internal))
 }
 
-// findings converts errors about the server's internal form to findings about the manifest.
+// findings converts errors about the internal form of the API server to findings about the manifest.
 func (m manifest) findings(errs field.ErrorList) []Finding {
 	var all []Finding
 	for _, f := range findings(m.told(errs)) {
@@ -87,8 +88,8 @@ func (m manifest) findings(errs field.ErrorList) []Finding {
 	return Sort(all)
 }
 
-// told returns the errors to report. It reduces versions to their names. If the number of storage versions is not one,
-// it omits the errors about the status that follow from this.
+// told returns the errors to report. In their texts it replaces versions by the names of the versions. If there is not
+// exactly one storage version, it omits the resulting errors about status.storedVersions.
 func (m manifest) told(errs field.ErrorList) field.ErrorList {
 	stored := 0
 	for _, v := range m.internal.Spec.Versions {
@@ -123,7 +124,7 @@ func namesOf(versions []apiextensions.CustomResourceDefinitionVersion) string {
 	return strings.Join(names, ", ")
 }
 
-// hoisted are the fields that the internal form has once if they are the same in all versions, with the name of the
+// hoisted are the fields that the internal form has only once if they are equal in all versions, with the name of the
 // field inside a version.
 //
 // Source: Convert_v1_CustomResourceDefinitionSpec_To_apiextensions_CustomResourceDefinitionSpec.
@@ -134,14 +135,14 @@ var hoisted = []struct{ internal, version string }{
 	{"spec.selectableFields", "selectableFields"},
 }
 
-// renamed maps field names of the internal form to those of the manifest.
+// renamed replaces field names of the internal form by those of the manifest.
 var renamed = strings.NewReplacer(
 	"spec.conversion.webhookClientConfig", "spec.conversion.webhook.clientConfig",
 	"spec.conversion.conversionReviewVersions", "spec.conversion.webhook.conversionReviewVersions",
 )
 
-// place returns the finding with its path in the manifest, once for each version if the field is the same in all
-// versions.
+// place returns the finding with its path in the manifest. If the internal form has the field only once, place returns
+// a finding for each version.
 func (m manifest) place(f Finding) []Finding {
 	for _, h := range hoisted {
 		rest, ok := strings.CutPrefix(f.Path, h.internal)
@@ -153,7 +154,7 @@ func (m manifest) place(f Finding) []Finding {
 			in := fmt.Sprintf("spec.versions[%d].%s", i, h.version)
 			placed[i] = f
 			placed[i].Path = in + rest
-			// Some texts contain a second path.
+			// Some messages contain another path.
 			placed[i].Message = strings.ReplaceAll(f.Message, h.internal+".", in+".")
 		}
 		return placed
@@ -167,7 +168,7 @@ func schemaPath(version int) string {
 	return fmt.Sprintf("spec.versions[%d].schema.openAPIV3Schema", version)
 }
 
-// schemaOf returns the schema of a version, or nil.
+// schemaOf returns the schema of a version; nil if it has none.
 func schemaOf(v *apiextensionsv1.CustomResourceDefinitionVersion) *apiextensionsv1.JSONSchemaProps {
 	if v.Schema == nil {
 		return nil

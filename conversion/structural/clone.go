@@ -8,8 +8,8 @@ import (
 	"refract.dev/tree"
 )
 
-// clone returns a deep copy of a JSON value. The error, a [*tree.PathError], has the place of a value that
-// k8s.io/apimachinery/pkg/util/json does not produce. The server's functions panic on such values.
+// clone returns a deep copy of a JSON value. It returns a [*tree.PathError] for a value that
+// k8s.io/apimachinery/pkg/util/json never returns, because functions of the API server panic on such values.
 func clone(value any) (any, error) {
 	switch v := value.(type) {
 	case nil, string, bool, int64, float64:
@@ -43,7 +43,7 @@ func cloneObject(object map[string]any) (map[string]any, error) {
 	return copied, nil
 }
 
-// within prepends a key to the path of an error of clone.
+// within puts a key in front of the path of an error of clone.
 func within(key string, err error) error {
 	if at, ok := errors.AsType[*tree.PathError](err); ok {
 		return &tree.PathError{Path: "/" + tree.Escape(key) + at.Path, Err: at.Err}

@@ -27,8 +27,9 @@ const (
 	breakVersionRemoved = "VersionNotServed"
 )
 
-// compatibility returns the changes of a definition that break old objects or clients, in no order. The server accepts
-// all of them. Each version is compared with itself; differences between versions belong to the conversion.
+// compatibility returns the changes of a definition that break existing objects or clients, in no particular order. The
+// API server accepts all of them. Each version is compared with the same version of old. Differences between versions
+// are the task of the conversion.
 func compatibility(crd, old *apiextensionsv1.CustomResourceDefinition) []Finding {
 	c := &comparison{}
 	for i := range old.Spec.Versions {
@@ -58,15 +59,15 @@ type comparison struct{ linter }
 type step struct {
 	before, after *apiextensionsv1.JSONSchemaProps
 	path          string
-	// root means that it is the schema of the resource itself.
+	// root is true for the schema of the resource itself.
 	root bool
-	// preserved means that, after the update, an enclosing array keeps unknown fields of its items.
+	// preserved is true if, after the update, an array around the schema keeps unknown fields of its items.
 	preserved bool
 }
 
 func (s step) at(field string) string { return s.path + "." + field }
 
-// schema compares a schema and all schemas inside.
+// schema compares a schema and all schemas inside it.
 func (c *comparison) schema(s step) {
 	before, after := typeOf(s.before), typeOf(s.after)
 	if !widens(before, after) {
@@ -85,7 +86,7 @@ func (c *comparison) schema(s step) {
 	}
 }
 
-// widens reports whether every value of the old type also has the new type; "" is any type.
+// widens reports whether the new type includes all values of the old type. The type "" includes all values.
 func widens(before, after string) bool {
 	switch after {
 	case before, "":
@@ -106,7 +107,7 @@ func named(typ string) string {
 	return typ
 }
 
-// value compares the allowed values and the default.
+// value compares nullable, the enum and the default.
 func (c *comparison) value(s step) {
 	if s.before.Nullable && !s.after.Nullable {
 		c.warnf(breakNull, s.at("nullable"), "null was valid before, and no longer is")
@@ -141,7 +142,7 @@ func sameJSON(a, b []byte) bool {
 	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && tree.Equal(x, y)
 }
 
-// bounds compares the limits of size, length and format.
+// bounds compares limits of sizes and lengths, and pattern, format and multipleOf.
 func (c *comparison) bounds(s step) {
 	a, b := s.before, s.after
 	bound(c, s.at("minimum"), a.Minimum, b.Minimum, false)
@@ -149,7 +150,7 @@ func (c *comparison) bounds(s step) {
 	for _, exclusive := range []struct {
 		name          string
 		before, after bool
-		// same means that the bound is the same before and after the update.
+		// same is true if the restriction has not changed.
 		same bool
 	}{
 		{"exclusiveMinimum", a.ExclusiveMinimum, b.ExclusiveMinimum, equal(a.Minimum, b.Minimum)},
@@ -185,7 +186,7 @@ func equal[T comparable](a, b *T) bool {
 	return a == nil && b == nil || a != nil && b != nil && *a == *b
 }
 
-// bound compares a numeric bound.
+// bound compares the old and the new value of a numeric bound.
 func bound[T int64 | float64](c *comparison, at string, before, after *T, upper bool) {
 	switch {
 	case after == nil:
@@ -196,7 +197,7 @@ func bound[T int64 | float64](c *comparison, at string, before, after *T, upper 
 	}
 }
 
-// other compares restrictions whose strictness cannot be compared.
+// other reports a changed restriction that may be stricter or less strict than before.
 func (c *comparison) other(at string, added bool, now string) {
 	if added {
 		c.warnf(breakBound, at, "is %s, and there was none before", now)
@@ -205,7 +206,7 @@ func (c *comparison) other(at string, added bool, now string) {
 	c.warnf(breakBound, at, "is %s, and was another before: existing values may not be valid", now)
 }
 
-// validations compares validation rules, whose strictness cannot be compared.
+// validations compares validation rules. A changed rule may be stricter or less strict than before.
 func (c *comparison) validations(s step) {
 	const added = "was not set before: existing values may not be valid"
 	for i, rule := range s.after.XValidations {
@@ -241,7 +242,8 @@ func holds(all []apiextensionsv1.JSONSchemaProps, one *apiextensionsv1.JSONSchem
 	return slices.ContainsFunc(all, func(s apiextensionsv1.JSONSchemaProps) bool { return reflect.DeepEqual(s, *one) })
 }
 
-// merge compares the properties that server-side apply uses to merge, and the uniqueness of elements.
+// merge compares the fields that determine how server-side apply merges lists and maps, and which elements must be
+// unique.
 func (c *comparison) merge(s step) {
 	if before, after := or(s.before.XListType, "atomic"), or(s.after.XListType, "atomic"); before != after {
 		c.warnf(breakMerge, s.at("x-kubernetes-list-type"), "is %s, and was %s before: server-side apply merges differently%s", after, before, twice(after))
@@ -266,7 +268,7 @@ func or(s *string, otherwise string) string {
 	return *s
 }
 
-// twice describes the uniqueness that a type of list requires.
+// twice describes which duplicates a list of this type rejects.
 func twice(listType string) string {
 	if listType == "atomic" {
 		return ""
@@ -274,7 +276,7 @@ func twice(listType string) string {
 	return ", and duplicate items are not valid"
 }
 
-// required compares required fields. A field with a default counts as present.
+// required reports newly required fields. A field with a default need not be in existing objects.
 func (c *comparison) required(s step) {
 	for i, name := range s.after.Required {
 		if slices.Contains(s.before.Required, name) || s.after.Properties[name].Default != nil || s.root && isMeta(name) {
@@ -285,7 +287,7 @@ func (c *comparison) required(s step) {
 	}
 }
 
-// members compares the fields of an object or a table.
+// members compares the fields of an object, or the values of a map.
 func (c *comparison) members(s step) {
 	for name := range s.before.Properties {
 		if s.root && isMeta(name) {
@@ -319,7 +321,7 @@ func (c *comparison) members(s step) {
 	}
 }
 
-// open reports whether fields outside properties are kept after the update.
+// open reports whether the object keeps fields outside its properties after the update.
 func (s step) open() bool { return s.preserved || keepsUnknown(s.after) || takesMore(s.after) }
 
 // takesMore reports whether a schema accepts fields outside its properties.

@@ -16,41 +16,40 @@ import (
 	"refract.dev/tree"
 )
 
-// Result is a pruned or defaulted object.
+// Result is an object after pruning or defaulting.
 type Result struct {
-	// Object is owned by the caller.
+	// Object is the resulting object. The caller owns it.
 	Object map[string]any
-	// Changes lead from the given object to Object: members of an object by name, elements of an array by index. A
-	// removed or added value with all its content is one change. The author of the changes is the definition, which has
-	// no rules ([tree.NoRule]).
+	// Changes are the differences between the given object and Object. A removed or added value with all its content is
+	// one change. The author of the changes is the definition, which has no rules ([tree.NoRule]).
 	Changes []tree.Change
-	// Unknown are the paths of unknown fields, sorted, in the format of the server's message unknown field "spec.x".
-	// Only pruning finds them.
+	// Unknown are the paths of unknown fields, sorted, in the format of the API server's message unknown field
+	// "spec.x". Defaulting leaves it empty.
 	Unknown []string
 }
 
-// Prune removes everything that the server does not keep: unknown fields, nulls that the schema does not allow and that
-// no default replaces, and unknown metadata, also of embedded resources. It does not check types.
+// Prune removes everything that the API server does not keep. These are unknown fields, nulls that the schema does not
+// allow and no default replaces, and unknown metadata, also in embedded resources. Prune does not check types.
 //
 // The error is about malformed metadata, an object of another version, or values that are not JSON.
 func (v *Version) Prune(obj map[string]any) (*Result, error) {
 	return v.change(obj, v.prune)
 }
 
-// Default fills in the defaults of the schema: for absent fields, and for nulls that the schema does not allow, inside
-// existing parents. It prunes nothing. The errors are those of [Version.Prune] without those about metadata.
+// Default sets the defaults of the schema in existing parents: for absent fields, and for nulls that the schema does
+// not allow. It prunes nothing. Its errors are those of [Version.Prune], except those about metadata.
 func (v *Version) Default(obj map[string]any) (*Result, error) {
 	return v.change(obj, v.fill)
 }
 
-// Decode prunes and then defaults an object, as the server does first with each written object and with each object
-// from storage. (For an object from storage, the server drops malformed metadata, which is an error here.) The errors
-// are those of [Version.Prune].
+// Decode prunes and then defaults an object. The API server does this with each object that a client writes or that it
+// reads from storage. (In an object from storage, the API server drops malformed metadata, which is an error here.) The
+// errors are those of [Version.Prune].
 func (v *Version) Decode(obj map[string]any) (*Result, error) {
 	return v.change(obj, v.prune, v.fill)
 }
 
-// change applies steps to a copy of obj. Each step returns unknown fields.
+// change applies the steps to a copy of obj. Each step returns the unknown fields.
 func (v *Version) change(obj map[string]any, steps ...func(map[string]any) ([]string, error)) (*Result, error) {
 	kind, _ := obj["kind"].(string)
 	apiVersion, _ := obj["apiVersion"].(string)
@@ -75,7 +74,7 @@ func (v *Version) change(obj map[string]any, steps ...func(map[string]any) ([]st
 	return r, nil
 }
 
-// prune follows the server's unstructuredSchemaCoercer.apply.
+// prune does the same as unstructuredSchemaCoercer.apply of the API server.
 func (v *Version) prune(obj map[string]any) ([]string, error) {
 	metadata, found, unknown, err := objectmeta.GetObjectMetaWithOptions(obj, objectmeta.ObjectMetaOptions{ReturnUnknownFieldPaths: true})
 	if err != nil {
@@ -95,8 +94,8 @@ func (v *Version) prune(obj map[string]any) ([]string, error) {
 	return slices.Concat(unknown, pruned, embedded), nil
 }
 
-// malformed returns the error of the first malformed part of an embedded resource, in the order of member names; nil
-// without one. The server returns one of several errors at random.
+// malformed returns the error about the first malformed part of an embedded resource, in the order of member names; nil
+// if there is none. The API server returns one of several errors at random.
 func malformed(at *field.Path, value any, s *schema.Structural) *field.Error {
 	if s == nil {
 		return nil
@@ -139,8 +138,8 @@ func (v *Version) fill(obj map[string]any) ([]string, error) {
 	return nil, nil
 }
 
-// compare appends the changes from one value to the other. The server adds and removes only members of objects; its
-// arrays keep their lengths.
+// compare appends the changes between two values. The API server adds and removes only members of objects, so arrays
+// have the same length before and after.
 func (v *Version) compare(changes []tree.Change, path string, before, after any) []tree.Change {
 	switch b := before.(type) {
 	case map[string]any:

@@ -10,15 +10,15 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 )
 
-// InvalidError has the reasons why the server would reject a definition.
+// InvalidError has the reasons why the API server would reject a definition.
 type InvalidError struct {
 	// Name is the name of the definition.
 	Name string
-	// Findings are all errors, at least one, sorted as by [Check].
+	// Findings are all errors, at least one, in the order of [Check].
 	Findings []Finding
 }
 
-// Error returns the first finding and the number of others.
+// Error returns the first finding and the number of the others.
 func (e *InvalidError) Error() string {
 	text := fmt.Sprintf("CustomResourceDefinition %s: %s", e.Name, e.Findings[0])
 	if n := len(e.Findings) - 1; n > 0 {
@@ -33,12 +33,13 @@ type Definition struct {
 	versions []*Version
 }
 
-// New compiles a CustomResourceDefinition with the server's defaults. It keeps no reference to crd.
+// New compiles a CustomResourceDefinition after the defaulting of the API server. It keeps no reference to crd.
 //
-// The error is an [*InvalidError] if the server would reject the creation of crd, for example because of a schema that
-// is not structural. Requirements for new definitions only are not errors if all schemas are structural, since crd may
-// be older than the requirement; an example is the approval of a group in k8s.io. Unknown fields and lints are not
-// errors, either; [Check] finds them. The error wraps [ErrNotDefinition] if crd is not a CustomResourceDefinition.
+// The error is an [*InvalidError] if the API server would reject the creation of crd, for example because of a schema
+// that is not structural. There is an exception: crd may be older than a requirement for new definitions, such as the
+// approval of a group in k8s.io. If all schemas are structural, such requirements are not errors. Unknown fields and
+// findings of lints are not errors either; [Check] finds them. The error wraps [ErrNotDefinition] if crd is not a
+// CustomResourceDefinition.
 func New(crd map[string]any) (*Definition, error) {
 	m, err := decode(crd)
 	if errors.Is(err, errRemoved) {
@@ -65,8 +66,8 @@ func New(crd map[string]any) (*Definition, error) {
 	return d, nil
 }
 
-// livesOn reports whether the server keeps a definition that it may not accept as a new one: it accepts the definition
-// as an update of itself, and can use its schemas.
+// livesOn reports whether an API server that already has the definition keeps it, even if it would reject it as a new
+// one. The API server must accept it as an update of itself, and be able to use its schemas.
 func livesOn(crd map[string]any) (bool, error) {
 	m, err := decode(crd)
 	if err != nil {
@@ -82,7 +83,7 @@ func livesOn(crd map[string]any) (bool, error) {
 	for i := range m.v1.Spec.Versions {
 		internal, err := internalSchema(&m.v1.Spec.Versions[i])
 		if err != nil {
-			return false, nil //nolint:nilerr // There is a finding about it.
+			return false, nil //nolint:nilerr // There is a finding about this error.
 		}
 		s, err := schema.NewStructural(internal)
 		if err != nil || len(schema.ValidateStructural(nil, s)) > 0 {
@@ -101,7 +102,7 @@ func (d *Definition) Group() string { return d.crd.Spec.Group }
 // Kind returns the kind of the objects.
 func (d *Definition) Kind() string { return d.crd.Spec.Names.Kind }
 
-// Plural returns the plural name of the objects, as in URLs.
+// Plural returns the plural name of the kind, as in URLs.
 func (d *Definition) Plural() string { return d.crd.Spec.Names.Plural }
 
 // Namespaced reports whether objects are namespaced.
@@ -116,11 +117,11 @@ func (d *Definition) Storage() string {
 			return v.Name
 		}
 	}
-	return "" // Impossible: New has checked it.
+	return "" // Cannot happen: New has checked it.
 }
 
-// Versions returns all versions, in the order of the manifest, including versions that are not served. The caller owns
-// the slice.
+// Versions returns all versions in the order of the manifest, also those that are not served. The caller owns the
+// slice.
 func (d *Definition) Versions() []*Version { return slices.Clone(d.versions) }
 
 // Version returns the version with this name. The error lists the existing versions.
@@ -133,7 +134,7 @@ func (d *Definition) Version(name string) (*Version, error) {
 	return nil, fmt.Errorf("CustomResourceDefinition %s has no version %q: want %s", d.Name(), name, d.names((*Version).Name))
 }
 
-// VersionOf returns the version of an object, by its apiVersion and kind. The error names the expected values.
+// VersionOf returns the version with the apiVersion and kind of an object. The error names the expected values.
 func (d *Definition) VersionOf(obj map[string]any) (*Version, error) {
 	kind, _ := obj["kind"].(string)
 	apiVersion, _ := obj["apiVersion"].(string)
@@ -148,7 +149,7 @@ func (d *Definition) VersionOf(obj map[string]any) (*Version, error) {
 		d.Kind(), d.names((*Version).APIVersion), kind, apiVersion)
 }
 
-// names lists the versions for a sentence.
+// names lists the versions for use in a sentence.
 func (d *Definition) names(of func(*Version) string) string {
 	all := make([]string, len(d.versions))
 	for i, v := range d.versions {

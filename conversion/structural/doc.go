@@ -1,11 +1,12 @@
-// Package structural processes custom resources as an API server does, without a server. It checks a
+// Package structural processes custom resources as an API server does, but without a server. It checks a
 // CustomResourceDefinition ([Check]), and it prunes, defaults and validates objects by a definition ([New], [Version]).
 //
-// It uses the API server's own packages (https://pkg.go.dev/k8s.io/apiextensions-apiserver), so results and messages
-// are those of the server: of the Kubernetes version in go.mod, with default feature gates.
+// It uses the API server's own packages (https://pkg.go.dev/k8s.io/apiextensions-apiserver). So results and messages
+// are those of the API server: of the Kubernetes version in go.mod, with default feature gates. In the documentation of
+// this package, the server means the API server.
 //
 // Objects are JSON as decoded by k8s.io/apimachinery/pkg/util/json: integers are int64, other numbers float64. No
-// function modifies its arguments, and all functions may be called concurrently.
+// function modifies its arguments, and all functions are safe for concurrent use.
 //
 // # Rules
 //
@@ -38,7 +39,7 @@
 // accepts and that break objects or clients:
 //
 //	FieldRemoved            warning  a removed field: its values in objects are dropped
-//	FieldsClosed            warning  an object that no longer accepts any field, or a table that no longer accepts any value
+//	FieldsClosed            warning  an object that no longer accepts any field, or a map that no longer accepts any value
 //	TypeChanged             warning  another type that does not accept all values of the old type
 //	NullableRemoved         warning  a null that is no longer accepted
 //	RequiredAdded           warning  a newly required field without a default

@@ -32,8 +32,8 @@ properties:
     x-kubernetes-validations: [{rule: "!has(self.a) || self.a < 100"}, {rule: "has(self.b) == has(oldSelf.b)"}]
 `
 
-// FuzzVersion checks properties for any object: nothing panics or modifies it, decoding twice equals decoding once, and
-// the changes lead from it to the result.
+// FuzzVersion checks three properties for any object: nothing panics or modifies the object, a second decoding changes
+// nothing, and the reported changes turn the object into the result.
 func FuzzVersion(f *testing.F) {
 	for _, seed := range []string{
 		`{}`,
@@ -95,8 +95,8 @@ func object(t *testing.T, data []byte) map[string]any {
 	return obj
 }
 
-// applied returns obj with the changes applied. Numbers with equal values have no change, so they are written as in the
-// result.
+// applied returns obj after the changes. There is no change for a number whose value stays equal, so applied writes
+// such numbers as in the result.
 func applied(t *testing.T, obj map[string]any, changes []tree.Change) map[string]any {
 	t.Helper()
 	doc := tree.Edit(obj)
@@ -120,8 +120,8 @@ func applied(t *testing.T, obj map[string]any, changes []tree.Change) map[string
 	return doc.Root()
 }
 
-// FuzzCheck checks that no manifest makes Check or New panic, and that New accepts each manifest for which Check has no
-// error of the server.
+// FuzzCheck checks that no manifest makes Check or New panic. If Check returns no error of the API server, New must
+// accept the manifest.
 func FuzzCheck(f *testing.F) {
 	for _, seed := range []string{
 		`{"type":"object"}`,

@@ -16,13 +16,13 @@ import (
 	"refract.dev/tree"
 )
 
-// TestGolden runs the archives in testdata through Check, Decode and Validate. Each archive starts with a description
+// TestGolden runs the archives in testdata through Check, Decode and Validate. Each archive begins with a description
 // of its case.
 //
-// The file crd.yaml is a whole definition; schema.yaml is only the schema of version v1 of the kind Thing in
-// example.com. The files old-crd.yaml and old-schema.yaml are the definition before an update. Without object*.yaml,
-// the definition is checked. Otherwise each object is decoded and the result validated, as an update if there is an
-// old.yaml.
+// The file crd.yaml is a whole definition. The file schema.yaml is only the schema of version v1 of the kind Thing in
+// example.com. The files old-crd.yaml and old-schema.yaml are the definition before an update. If there is no
+// object*.yaml, the test checks the definition. Otherwise it decodes each object and validates the result, as an update
+// if there is an old.yaml.
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	golden.Run(t, "testdata/*.txtar", func(t *testing.T, archive *txtar.Archive) []txtar.File {
@@ -31,7 +31,7 @@ func TestGolden(t *testing.T) {
 	})
 }
 
-// run returns the expected files.
+// run returns the files that the archive should contain.
 func run(t *testing.T, in map[string]string) []txtar.File {
 	t.Helper()
 	crd := definition(t, in, "")
@@ -99,7 +99,7 @@ func checked(t *testing.T, crd, old map[string]any) []byte {
 	return []byte(list(found))
 }
 
-// decoded writes the changes of decoding; it returns nil if obj was rejected.
+// decoded writes the changes of decoding. It returns nil if obj is rejected.
 func decoded(t *testing.T, d *Definition, obj map[string]any, changes *strings.Builder) (*Result, *Version) {
 	t.Helper()
 	v, err := d.VersionOf(obj)
@@ -127,7 +127,7 @@ func decoded(t *testing.T, d *Definition, obj map[string]any, changes *strings.B
 	return r, v
 }
 
-// unchanged checks that f does not modify its argument.
+// unchanged calls f, and checks that f does not modify its argument.
 func unchanged(t *testing.T, f func(map[string]any) []Finding, obj map[string]any) []Finding {
 	t.Helper()
 	before := parse(t, string(toYAML(t, obj)))
@@ -181,7 +181,7 @@ func toYAML(t *testing.T, v any) []byte {
 	return data
 }
 
-// parse parses YAML as the server parses JSON.
+// parse parses YAML. Its numbers are those that the API server gets from JSON.
 func parse(tb testing.TB, text string) map[string]any {
 	tb.Helper()
 	obj, err := parseObject(text)

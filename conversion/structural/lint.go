@@ -14,8 +14,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// Names of lints; the package comment describes them. No lint is about style: each finds a definition whose effect
-// differs from its text.
+// Names of lints; the package comment describes them. Lints are not about style: each finds a definition whose effect
+// differs from the apparent intention.
 const (
 	lintIntOrString    = "IntOrStringType"
 	lintRequired       = "RequiredUnknownField"
@@ -29,13 +29,14 @@ const (
 	lintNoneRequires   = "NoneConversionRequires"
 )
 
-// OfStrategyNone reports whether the finding is about the effect of conversion strategy None on objects. Such a finding
-// does not apply if objects are converted in another way in the end.
+// OfStrategyNone reports whether the finding is about the effect of the conversion strategy None on objects. Such a
+// finding does not matter if a ConversionPolicy converts the objects.
 func (f Finding) OfStrategyNone() bool {
 	return f.Rule == lintNoneDrops || f.Rule == lintNoneType || f.Rule == lintNoneRequires
 }
 
-// lint returns probable mistakes in a definition, and errors that prevent the server from serving it, in no order.
+// lint returns probable mistakes in a definition, and errors because of which the API server does not establish it. The
+// findings have no particular order.
 func lint(m manifest) []Finding {
 	crd := m.v1
 	l := &linter{established: apiextensions.IsCRDConditionTrue(m.internal, apiextensions.Established)}
@@ -50,7 +51,7 @@ func lint(m manifest) []Finding {
 
 // linter collects findings.
 type linter struct {
-	// established means that the server already serves the definition.
+	// established is true if the API server already serves the definition.
 	established bool
 	found       []Finding
 }
@@ -59,17 +60,17 @@ func (l *linter) warnf(rule, path, format string, args ...any) {
 	l.found = append(l.found, Finding{Path: path, Message: fmt.Sprintf(format, args...), Severity: Warning, Rule: rule})
 }
 
-// schemaContext describes the position of a schema.
+// schemaContext describes the position of a schema in a definition.
 type schemaContext struct {
-	// root means that it is the schema of the resource itself.
+	// root is true for the schema of the resource itself.
 	root bool
-	// nested means that it is inside allOf, anyOf, oneOf or not.
+	// nested is true inside allOf, anyOf, oneOf and not.
 	nested bool
-	// preserved means that an enclosing array keeps unknown fields of its items.
+	// preserved is true if an array around the schema keeps unknown fields of its items.
 	preserved bool
 }
 
-// schema checks a schema and all schemas inside.
+// schema checks a schema and all schemas inside it.
 func (l *linter) schema(s *apiextensionsv1.JSONSchemaProps, at string, c schemaContext) {
 	if s.XIntOrString && s.Type != "" && !c.nested {
 		l.warnf(lintIntOrString, at+".type",
@@ -99,7 +100,7 @@ func (l *linter) schema(s *apiextensionsv1.JSONSchemaProps, at string, c schemaC
 	})
 }
 
-// required checks for required fields that pruning removes.
+// required reports required fields that pruning removes.
 func (l *linter) required(s *apiextensionsv1.JSONSchemaProps, at string, c schemaContext) {
 	if c.nested || c.preserved || s.Type != "object" || keepsUnknown(s) || s.AdditionalProperties != nil {
 		return
@@ -140,8 +141,8 @@ func (l *linter) conversion(crd *apiextensionsv1.CustomResourceDefinition) {
 	}
 }
 
-// authority checks the authorities that the server is to trust. The server does not establish a definition with a
-// bundle that it cannot parse, such as white space. It continues to serve a definition that is already established.
+// authority checks the caBundle of the conversion webhook. The API server does not establish a definition with a bundle
+// that it cannot parse, such as white space. It continues to serve a definition that is already established.
 func (l *linter) authority(bundle []byte, at string) {
 	switch {
 	case len(bundle) == 0 || x509.NewCertPool().AppendCertsFromPEM(bundle):
@@ -152,13 +153,13 @@ func (l *linter) authority(bundle []byte, at string) {
 				"want the " +
 				"base64 of one that begins with -----BEGIN CERTIFICATE-----, or leave caBundle out if something else writes it",
 		})
-	case strings.TrimSpace(string(bundle)) != "": // For conversions, white space counts as empty.
+	case strings.TrimSpace(string(bundle)) != "": // In conversions, white space counts as an empty bundle.
 		l.warnf(lintCABundle, at,
 			"holds no certificate in PEM, so that every conversion fails; want the base64 of one that begins with -----BEGIN CERTIFICATE-----")
 	}
 }
 
-// none compares the storage version with the served versions, if conversion only changes the apiVersion.
+// none compares the storage version with each other served version, for a definition with the conversion strategy None.
 func (l *linter) none(versions []apiextensionsv1.CustomResourceDefinitionVersion) {
 	stored := slices.IndexFunc(versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Storage })
 	if stored < 0 {
@@ -174,7 +175,7 @@ func (l *linter) none(versions []apiextensionsv1.CustomResourceDefinitionVersion
 	}
 }
 
-// side is the schema of a field in one version.
+// side is a schema in one of two compared versions.
 type side struct {
 	version        string
 	schema         *apiextensionsv1.JSONSchemaProps
@@ -187,7 +188,7 @@ func (s side) in(schema *apiextensionsv1.JSONSchemaProps, path string) side {
 	return s
 }
 
-// compare checks a field that both versions have. The finding refers to b, which is not the storage version.
+// compare checks a field that both versions have. Findings have the path in b.
 func (l *linter) compare(a, b side) {
 	typeA, typeB := typeOf(a.schema), typeOf(b.schema)
 	if typeA != typeB && typeA != "" && typeB != "" {
@@ -226,7 +227,7 @@ func (l *linter) members(a, b side, root bool) {
 	}
 }
 
-// missing checks a field that the version of has knows and the version of lacks does not.
+// missing checks a field that one version has and the other lacks.
 func (l *linter) missing(has, lacks side, name string) {
 	if keepsUnknown(lacks.schema) || lacks.schema.AdditionalProperties != nil {
 		return
@@ -296,7 +297,7 @@ const (
 	childNested
 )
 
-// eachSchema calls f for every schema directly inside s.
+// eachSchema calls f for each schema that is directly inside s.
 func eachSchema(s *apiextensionsv1.JSONSchemaProps, at string, f func(child *apiextensionsv1.JSONSchemaProps, path string, kind childKind)) {
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		child := s.Properties[name]

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 )
 
-// Names of lints about values that no object can have.
+// Names of lints about restrictions that no value can satisfy.
 const (
 	lintYAMLBoolean = "YAMLBoolean"
 	lintEnumType    = "EnumOfAnotherType"
@@ -17,13 +17,13 @@ const (
 	lintMetadata    = "MetadataWithoutProperties"
 )
 
-// read explains the words that YAML 1.1 reads as a boolean unless they are quoted.
+// read explains the words that YAML 1.1 reads as booleans unless they are quoted.
 var read = map[string]string{
 	"true":  "YAML reads y, yes, on and true without quotes as true: quote the intended text",
 	"false": "YAML reads n, no, off and false without quotes as false: quote the intended text",
 }
 
-// values checks the statements of a schema about values.
+// values checks the restrictions of values in a schema.
 func (l *linter) values(s *apiextensionsv1.JSONSchemaProps, at string, c schemaContext) {
 	for _, name := range []string{"true", "false"} {
 		if _, ok := s.Properties[name]; ok {
@@ -36,7 +36,7 @@ func (l *linter) values(s *apiextensionsv1.JSONSchemaProps, at string, c schemaC
 	l.metadata(s, at, c)
 }
 
-// enum checks for values that the type excludes.
+// enum reports values of an enum that the type excludes.
 func (l *linter) enum(s *apiextensionsv1.JSONSchemaProps, at string) {
 	if s.Type == "" {
 		return
@@ -44,7 +44,7 @@ func (l *linter) enum(s *apiextensionsv1.JSONSchemaProps, at string) {
 	for i := range s.Enum {
 		var value any
 		if json.Unmarshal(s.Enum[i].Raw, &value) != nil || isOfType(value, s.Type) {
-			continue // A null has no raw text here, and is not checked.
+			continue // Null has no raw text here, and is not checked.
 		}
 		text := string(s.Enum[i].Raw)
 		rule, why := lintEnumType, ""
@@ -55,7 +55,7 @@ func (l *linter) enum(s *apiextensionsv1.JSONSchemaProps, at string) {
 	}
 }
 
-// isOfType reports whether a value that is not null has a type.
+// isOfType reports whether a value other than null has a type.
 func isOfType(value any, name string) bool {
 	switch v := value.(type) {
 	case string:
@@ -73,7 +73,7 @@ func isOfType(value any, name string) bool {
 	}
 }
 
-// ranges checks for lower limits above the upper limits.
+// ranges reports lower limits above upper limits.
 func (l *linter) ranges(s *apiextensionsv1.JSONSchemaProps, at string) {
 	if low, high := s.Minimum, s.Maximum; low != nil && high != nil && (*low > *high || *low == *high && (s.ExclusiveMinimum || s.ExclusiveMaximum)) {
 		l.warnf(lintEmptyRange, at+".minimum", "is %s, and maximum is %s%s: no number is valid",
@@ -88,7 +88,7 @@ func (l *linter) ranges(s *apiextensionsv1.JSONSchemaProps, at string) {
 
 func number(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 
-// exclusive returns a note about an exclusive limit.
+// exclusive returns a note if a limit is exclusive.
 func exclusive(s *apiextensionsv1.JSONSchemaProps) string {
 	switch {
 	case *s.Minimum != *s.Maximum:
@@ -100,7 +100,7 @@ func exclusive(s *apiextensionsv1.JSONSchemaProps) string {
 	}
 }
 
-// lengthRange has the limits of a length or count.
+// lengthRange has the limits of a length or of a number of elements.
 type lengthRange struct {
 	of        string
 	low, high *int64
@@ -112,7 +112,7 @@ func lengths(s *apiextensionsv1.JSONSchemaProps) []lengthRange {
 	}
 }
 
-// limits checks for impossible limits.
+// limits reports length limits that are negative or exclude each other.
 func (l *linter) limits(s *apiextensionsv1.JSONSchemaProps, at string) {
 	for _, r := range lengths(s) {
 		if r.low != nil && *r.low < 0 {
@@ -127,8 +127,8 @@ func (l *linter) limits(s *apiextensionsv1.JSONSchemaProps, at string) {
 	}
 }
 
-// metadata checks the metadata of templates, which is pruned like any other object. The server knows the fields of
-// metadata only at the root and in an embedded resource.
+// metadata checks the metadata of templates. The API server knows the fields of metadata only at the root and in an
+// embedded resource. Elsewhere it prunes metadata without properties like any other object.
 func (l *linter) metadata(s *apiextensionsv1.JSONSchemaProps, at string, c schemaContext) {
 	m, ok := s.Properties["metadata"]
 	if !ok || c.root || c.nested || s.XEmbeddedResource || m.XEmbeddedResource || m.Type != "object" {

@@ -17,7 +17,7 @@ const (
 	ruleRemoved    = "RemovedAPIVersion"
 )
 
-// removed is the finding for a manifest in v1beta1, which v1 has replaced:
+// removed is the finding for a manifest in v1beta1. Kubernetes 1.22 has replaced v1beta1 by v1:
 // https://kubernetes.io/docs/reference/using-api/deprecation-guide/#v1-22
 var removed = Finding{
 	Path: "apiVersion",
@@ -29,18 +29,18 @@ var removed = Finding{
 	Rule:     ruleRemoved,
 }
 
-// manifest is a CustomResourceDefinition after the server's defaulting: v1 is the form for clients, and internal the
-// form that is validated.
+// manifest is a CustomResourceDefinition after the defaulting of the API server. v1 is the form for clients, and
+// internal is the form that the API server validates.
 type manifest struct {
 	v1       *apiextensionsv1.CustomResourceDefinition
 	internal *apiextensions.CustomResourceDefinition
 }
 
-// errRemoved is the error for a manifest in v1beta1. The finding for it is removed.
+// errRemoved is the error for a manifest in v1beta1. It corresponds to the finding removed.
 var errRemoved = errors.New(removed.Message)
 
-// decode decodes a manifest without its unknown fields, and applies the server's defaults. The error wraps errRemoved
-// or [ErrNotDefinition], or describes the value that cannot be decoded.
+// decode decodes a manifest without its unknown fields, and applies the defaults of the API server. The error wraps
+// errRemoved or [ErrNotDefinition], or describes the value that cannot be decoded.
 func decode(crd map[string]any) (manifest, error) {
 	kind, _ := crd["kind"].(string)
 	apiVersion, _ := crd["apiVersion"].(string)
@@ -78,8 +78,8 @@ func (m manifest) asCreated() {
 	m.addStored()
 }
 
-// asUpdated copies the fields that an update keeps from the previous definition. A previous definition without a status
-// counts as served.
+// asUpdated copies the fields that an update does not change from the previous definition. A previous definition
+// without a status counts as established.
 func (m manifest) asUpdated(old manifest) {
 	if len(old.internal.Status.Conditions) == 0 {
 		old.internal.Status.Conditions = []apiextensions.CustomResourceDefinitionCondition{
@@ -88,7 +88,7 @@ func (m manifest) asUpdated(old manifest) {
 	}
 	m.internal.Status = *old.internal.Status.DeepCopy()
 	m.addStored()
-	// The server fills in these fields, or compares them with its own.
+	// The API server sets these fields, or compares them with the stored ones.
 	before, after := &old.internal.ObjectMeta, &m.internal.ObjectMeta
 	if before.ResourceVersion == "" {
 		before.ResourceVersion = anyResourceVersion
@@ -101,7 +101,7 @@ func (m manifest) asUpdated(old manifest) {
 	after.DeletionGracePeriodSeconds = before.DeletionGracePeriodSeconds
 }
 
-// addStored adds the storage version to the stored versions.
+// addStored adds the storage version to status.storedVersions.
 func (m manifest) addStored() {
 	for _, v := range m.internal.Spec.Versions {
 		if v.Storage && !apiextensions.IsStoredVersion(m.internal, v.Name) {

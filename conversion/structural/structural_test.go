@@ -178,7 +178,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// A definition that exists in a cluster compiles, even if it could not be created any more.
+// TestNewTakesWhatLives: a definition that exists in a cluster compiles, even if the API server would now reject its
+// creation.
 func TestNewTakesWhatLives(t *testing.T) {
 	protected := func() map[string]any {
 		crd := thing(parse(t, `{type: object}`))
@@ -189,7 +190,7 @@ func TestNewTakesWhatLives(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		crd    map[string]any
-		create string // The server's error when it is created.
+		create string // The API server's error for the creation of the definition.
 		err    string
 	}{
 		"Unapproved": {
@@ -223,7 +224,7 @@ func TestNewTakesWhatLives(t *testing.T) {
 	}
 }
 
-// Unknown fields of a default are pruned in objects, but stay in the schema.
+// TestDefaultsArePrunedApart: an unknown field of a default is pruned in objects, and stays in the schema.
 func TestDefaultsArePrunedApart(t *testing.T) {
 	d, err := New(thing(parse(t, `{type: object, properties: {a: {type: object, default: {b: 1, c: 2}, properties: {c: {type: integer}}}}}`)))
 	if err != nil {
@@ -242,7 +243,8 @@ func TestDefaultsArePrunedApart(t *testing.T) {
 	}
 }
 
-// A definition is independent of its manifest and of the objects that it returned.
+// TestNothingIsShared: a definition does not depend on later changes of its manifest, or of objects that it has
+// returned.
 func TestNothingIsShared(t *testing.T) {
 	crd := thing(parse(t, `{type: object, properties: {a: {type: object, default: {b: [1]}, x-kubernetes-preserve-unknown-fields: true}}}`))
 	d, err := New(crd)
@@ -291,7 +293,7 @@ spec: {toppings: [{name: a}, {name: b, "~/": 1}, null]}
 	}
 }
 
-// Pruning and defaulting can be called separately.
+// TestPruneAndDefaultApart: pruning and defaulting can be called separately.
 func TestPruneAndDefaultApart(t *testing.T) {
 	v := compiled(t).Versions()[1]
 	obj := parse(t, `{apiVersion: restaurant.example/v1beta1, kind: Pizza, spec: {toppings: [{name: a, x: 1}]}}`)
@@ -361,7 +363,7 @@ func TestRefusesOtherObjects(t *testing.T) {
 	}
 }
 
-// Deep objects do not overflow the stack.
+// TestDeepObject: a deep object does not overflow the stack.
 func TestDeepObject(t *testing.T) {
 	v := compiled(t).Versions()[1]
 	var deep any = "x"
@@ -378,7 +380,7 @@ func TestDeepObject(t *testing.T) {
 	}
 }
 
-// A schema whose errors the server repeats and returns in random order.
+// TestFindingsAreStable has a schema with errors that the API server repeats and returns in random order.
 func TestFindingsAreStable(t *testing.T) {
 	crd := thing(parse(t, `
 type: object
@@ -406,7 +408,7 @@ anyOf: [{required: [c]}, {properties: {c: {}, d: {}, e: {type: string}}}]
 	}
 }
 
-// Definitions without exactly one storage version, or with two versions of one name.
+// TestCheckVersions has definitions without exactly one storage version, and with two versions of the same name.
 func TestCheckVersions(t *testing.T) {
 	crd := thing(parse(t, `{type: object}`))
 	versions := crd["spec"].(map[string]any)["versions"].([]any)
@@ -465,7 +467,7 @@ func TestComparePaths(t *testing.T) {
 	}
 }
 
-// TestComparePathsIsAnOrder checks all triples of the paths that a few pieces make.
+// TestComparePathsIsAnOrder checks all triples of paths that are built from a few parts.
 func TestComparePathsIsAnOrder(t *testing.T) {
 	var paths []string
 	pieces := []string{"", "p", "p[", "p[5]", "p[05]", "p[9]", "p[10]", "p[5x]", "p[9.]", "p[x]", "p[]", "p[9"}
@@ -488,7 +490,7 @@ func TestComparePathsIsAnOrder(t *testing.T) {
 	}
 }
 
-// The order of discovery and duplicates do not matter.
+// TestSort: the original order and duplicates have no effect.
 func TestSort(t *testing.T) {
 	want := []Finding{{Path: "p[9]"}, {Path: "p[10]"}, {Path: "p[10]", Message: "a"}, {Path: "p[10]", Message: "a", Rule: "b"}, {Path: "p[5x]"}}
 	for i := range want {
@@ -516,7 +518,7 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// Validation accepts values that no decoder produces.
+// TestValidateMalformed: validation does not fail on values that no JSON decoder returns.
 func TestValidateMalformed(t *testing.T) {
 	v := compiled(t).Versions()[1]
 	good := parse(t, `{apiVersion: restaurant.example/v1beta1, kind: Pizza, metadata: {name: a}}`)
@@ -570,7 +572,7 @@ func TestCheckUpdateRefuses(t *testing.T) {
 		t.Errorf("want ErrNotDefinition, got %v", err)
 	}
 	crd := parse(t, pizzas)
-	crd["spec"] = 1 << 3 // An int, which no decoder produces.
+	crd["spec"] = 1 << 3 // An int, which no JSON decoder returns.
 	_, err = Check(crd)
 	if want := "reading the CustomResourceDefinition: /spec has the wrong type"; !strings.HasPrefix(text(err), want) {
 		t.Errorf("want %s, got %v", want, err)

@@ -14,7 +14,7 @@ import (
 
 const ruleUnknown = "UnknownField"
 
-// Types whose JSON differs from their fields.
+// Types whose JSON does not correspond to their Go fields.
 var (
 	schemaType        = reflect.TypeFor[apiextensionsv1.JSONSchemaProps]()
 	schemaOrArrayType = reflect.TypeFor[apiextensionsv1.JSONSchemaPropsOrArray]()
@@ -23,7 +23,7 @@ var (
 	unmarshalerType   = reflect.TypeFor[json.Unmarshaler]()
 )
 
-// moved maps fields of apiextensions.k8s.io/v1beta1 to the fields of v1.
+// moved has the field of v1 for each field of apiextensions.k8s.io/v1beta1 that v1 has at another place.
 var moved = map[string]string{
 	"spec.version":                             "spec.versions[*].name",
 	"spec.validation":                          "spec.versions[*].schema",
@@ -41,10 +41,10 @@ func unknownFields(crd map[string]any) []Finding {
 	return u.found
 }
 
-// unknowns collects members of objects without a Go field.
+// unknowns collects members of objects for which the Go type has no field.
 type unknowns struct{ found []Finding }
 
-// visit compares a value with the Go type that it is decoded into. The decoder reports values of another type.
+// visit compares a value with the Go type of its place. It ignores values of a wrong type, which the decoder reports.
 func (u *unknowns) visit(value any, t reflect.Type, at *field.Path) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -77,7 +77,7 @@ func (u *unknowns) object(v map[string]any, t reflect.Type, at *field.Path) {
 	case t == schemaOrArrayType, t == schemaOrBoolType, t == schemaOrNamesType:
 		u.members(v, fieldsOf(schemaType), at)
 	case reflect.PointerTo(t).Implements(unmarshalerType):
-		// Any JSON, or JSON without members.
+		// Any JSON, or a value without members.
 	case t.Kind() == reflect.Map:
 		for _, key := range slices.Sorted(maps.Keys(v)) {
 			u.visit(v[key], t.Elem(), at.Key(key))
@@ -108,7 +108,7 @@ func (u *unknowns) members(v map[string]any, fields map[string]reflect.Type, at 
 	}
 }
 
-// fieldsOf returns the fields of a struct by their names in JSON.
+// fieldsOf returns the fields of a struct by their JSON names.
 func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	fields := map[string]reflect.Type{}
 	for f := range t.Fields() {
@@ -123,8 +123,8 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	return fields
 }
 
-// nearest returns the candidate with the smallest edit distance to name, the first one of equals. It returns "" if the
-// distance exceeds a third of the letters plus one.
+// nearest returns the candidate that is most similar to name; of several equally similar ones, the first. It returns ""
+// if more than a third of the letters plus one would have to change.
 func nearest(name string, candidates []string) string {
 	best, least := "", len(name)/3+2
 	for _, c := range candidates {

@@ -26,13 +26,13 @@ import (
 )
 
 const (
-	// anyNamespace is the namespace of an object without a namespace.
+	// anyNamespace is the namespace for an object that has none.
 	anyNamespace = "default"
-	// anyResourceVersion replaces the resourceVersion that the server assigns.
+	// anyResourceVersion stands for the resourceVersion that the API server assigns.
 	anyResourceVersion = "1"
-	// anySuffix replaces the letters that the server appends to generateName.
+	// anySuffix stands for the letters that the API server appends to generateName.
 	anySuffix = "00000"
-	// generateNameLength is the length of generateName that the server uses.
+	// generateNameLength is the number of letters of generateName that the API server uses.
 	//
 	// Source: k8s.io/apiserver/pkg/storage/names, maxGeneratedNameLength.
 	generateNameLength = 63 - len(anySuffix)
@@ -43,12 +43,13 @@ const (
 	skippedRules = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"
 )
 
-// Validate returns the errors of the server for the creation of obj, in the order of the server: metadata, schema,
-// scale, embedded resources, list sets and maps, CEL rules, each sorted by path. It does not decode obj first: see
-// [Version.Decode]. Fields that the server fills in may be absent: a namespace (here: default), a name made from
-// generateName, and similar fields. nil means no findings.
+// Validate returns the errors of the API server for the creation of obj. They are in the order of the API server:
+// metadata, schema, scale, embedded resources, list sets and maps, CEL rules; each of these groups is sorted by path.
+// Validate does not decode obj: see [Version.Decode]. Fields that the API server sets may be absent, such as a
+// namespace (here: default) or a name for a generateName. nil means no findings.
 //
-// CEL rules are skipped after some errors. The findings then have the sentence that the server adds in this case.
+// After some errors the API server skips CEL rules. The findings then have the sentence that the API server adds in
+// this case.
 func (v *Version) Validate(obj map[string]any) []Finding {
 	obj = v.completed(obj, nil)
 	var r report
@@ -65,9 +66,9 @@ func (v *Version) Validate(obj map[string]any) []Finding {
 	return r.findings
 }
 
-// ValidateUpdate returns the errors of the server for the replacement of old by obj, in the order of
-// [Version.Validate]. Both objects are of this version. Unchanged invalid values are tolerated as far as the server
-// tolerates them
+// ValidateUpdate returns the errors of the API server for the replacement of old by obj, in the order of
+// [Version.Validate]. Both objects must have this version. An invalid value that has not changed is not an error if the
+// API server tolerates it
 // (https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-ratcheting).
 // CEL rules may use oldSelf.
 func (v *Version) ValidateUpdate(obj, old map[string]any) []Finding {
@@ -94,18 +95,18 @@ func (v *Version) ValidateUpdate(obj, old map[string]any) []Finding {
 // report collects the findings of all stages.
 type report struct {
 	findings []Finding
-	// blocked means that an earlier error prevents the evaluation of CEL rules.
+	// blocked is true if an earlier error prevents the evaluation of CEL rules.
 	blocked bool
 }
 
-// blocking are the errors that prevent the evaluation of CEL rules.
+// blocking are the types of errors that prevent the evaluation of CEL rules.
 //
-// Source: hasBlockingErr of the server's customResourceStrategy.
+// Source: hasBlockingErr of the API server's customResourceStrategy.
 var blocking = []field.ErrorType{
 	field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid,
 }
 
-// add appends the errors of a stage, and records whether one of them is blocking.
+// add appends the errors of a stage, and notes whether one of them is blocking.
 func (r *report) add(errs field.ErrorList) {
 	for _, err := range errs {
 		r.blocked = r.blocked || slices.Contains(blocking, err.Type)
@@ -113,7 +114,7 @@ func (r *report) add(errs field.ErrorList) {
 	r.note(errs)
 }
 
-// note appends errors, sorted, without those that are already present.
+// note appends errors in the usual order. It omits errors that are already in the report.
 func (r *report) note(errs field.ErrorList) {
 	for _, f := range findings(errs) {
 		if !slices.Contains(r.findings, f) {
@@ -131,7 +132,7 @@ func (v *Version) celRules(blocked bool, obj, old map[string]any, options ...cel
 	if blocked {
 		return field.ErrorList{field.Invalid(nil, nil, skippedRules)}
 	}
-	var before any // Not a nil map, which would count as an old object.
+	var before any // A nil map would count as an old object.
 	if old != nil {
 		before = old
 	}
@@ -139,7 +140,7 @@ func (v *Version) celRules(blocked bool, obj, old map[string]any, options ...cel
 	return errs
 }
 
-// typeMeta follows the server's ValidateTypeMeta.
+// typeMeta does the same as ValidateTypeMeta of the API server.
 func (v *Version) typeMeta(obj map[string]any) field.ErrorList {
 	var errs field.ErrorList
 	if kind, _ := obj["kind"].(string); kind != v.crd.Spec.Names.Kind {
@@ -151,12 +152,12 @@ func (v *Version) typeMeta(obj map[string]any) field.ErrorList {
 	return errs
 }
 
-// kept are the members of metadata that updates do not change.
+// kept are the members of metadata that an update does not change.
 //
 // Source: BeforeUpdate of k8s.io/apiserver/pkg/registry/rest.
 var kept = []string{"generation", "uid", "creationTimestamp", "resourceVersion"}
 
-// completed returns obj with the metadata that the server fills in before validation. It copies every object that it
+// completed returns obj with the metadata that the API server sets before validation. It copies each object that it
 // changes.
 func (v *Version) completed(obj, old map[string]any) map[string]any {
 	metadata, ok := obj["metadata"].(map[string]any)
@@ -181,8 +182,8 @@ func (v *Version) completed(obj, old map[string]any) map[string]any {
 	default:
 		metadata["namespace"] = anyNamespace
 	}
-	delete(metadata, "generation")    // The server sets the generation.
-	delete(metadata, "managedFields") // The server tracks the field managers.
+	delete(metadata, "generation")    // The API server sets the generation.
+	delete(metadata, "managedFields") // The API server sets managedFields.
 	for _, key := range kept {
 		if value, ok := before[key]; ok {
 			metadata[key] = value
@@ -207,7 +208,7 @@ func (v *Version) completed(obj, old map[string]any) map[string]any {
 	return obj
 }
 
-// createMeta follows validateObjectMetaDeclaratively of the server.
+// createMeta does the same as validateObjectMetaDeclaratively of the API server.
 func (v *Version) createMeta(obj map[string]any) field.ErrorList {
 	metadata, errs := metadataOf(obj)
 	if len(errs) > 0 {
@@ -217,7 +218,7 @@ func (v *Version) createMeta(obj map[string]any) field.ErrorList {
 		v.namespaced(), metavalidation.NameIsDNSSubdomain, field.NewPath("metadata"), declarativeValidation)
 }
 
-// updateMeta follows validateObjectMetaUpdateDeclaratively of the server.
+// updateMeta does the same as validateObjectMetaUpdateDeclaratively of the API server.
 func (v *Version) updateMeta(obj, old map[string]any) field.ErrorList {
 	metadata, before, errs := bothMetadata(obj, old)
 	if len(errs) > 0 {
@@ -227,8 +228,8 @@ func (v *Version) updateMeta(obj, old map[string]any) field.ErrorList {
 		v.namespaced(), nil, field.NewPath("metadata"), declarativeValidation)
 }
 
-// commonMeta follows validateCommonFields of the server's generic registry, which runs before all validation of custom
-// resources and blocks no rules.
+// commonMeta does the same as validateCommonFields of the API server's generic registry. This validation comes before
+// that of custom resources, and its errors do not prevent the evaluation of CEL rules.
 func (v *Version) commonMeta(obj, old map[string]any) field.ErrorList {
 	metadata, before, errs := bothMetadata(obj, old)
 	if len(errs) > 0 {
@@ -249,7 +250,7 @@ func bothMetadata(obj, old map[string]any) (metadata, before *metav1.ObjectMeta,
 	return metadata, before, errs
 }
 
-// segment returns the reasons why a name cannot be part of a URL.
+// segment returns the reasons why a name cannot be a segment of a URL path.
 func segment(name string, prefix bool) []string {
 	if prefix {
 		return content.IsPathSegmentPrefix(name)
@@ -271,7 +272,7 @@ func metadataOf(obj map[string]any) (*metav1.ObjectMeta, field.ErrorList) {
 	return metadata, nil
 }
 
-// scale follows ValidateScaleSpec and ValidateScaleStatus of the server.
+// scale does the same as ValidateScaleSpec and ValidateScaleStatus of the API server.
 func (v *Version) scale(obj map[string]any) field.ErrorList {
 	if v.v1.Subresources == nil || v.v1.Subresources.Scale == nil {
 		return nil
@@ -286,7 +287,7 @@ func (v *Version) scale(obj map[string]any) field.ErrorList {
 	return errs
 }
 
-// replicas checks the number at path, if it is present.
+// replicas checks the number at a path, if there is one.
 func replicas(obj map[string]any, path string) field.ErrorList {
 	n, _, err := unstructured.NestedInt64(obj, keysOf(path)...)
 	var detail string

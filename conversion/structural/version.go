@@ -24,13 +24,13 @@ type Version struct {
 	schema     *apiextensions.JSONSchemaProps
 	structural *schema.Structural // With pruned defaults.
 	validator  validation.SchemaValidator
-	rules      func() *cel.Validator // Compiles the CEL rules on the first call; returns nil without rules.
+	rules      func() *cel.Validator // Compiles the CEL rules in the first call. Returns nil without rules.
 	author     *tree.Author
 }
 
 var errNoSchema = errors.New("has no schema")
 
-// compile follows the server's crdHandler.getOrCreateServingInfoFor.
+// compile does the same as crdHandler.getOrCreateServingInfoFor of the API server.
 func compile(crd *apiextensionsv1.CustomResourceDefinition, v1 *apiextensionsv1.CustomResourceDefinitionVersion) (*Version, error) {
 	internal, err := internalSchema(v1)
 	if err != nil {
@@ -40,7 +40,7 @@ func compile(crd *apiextensionsv1.CustomResourceDefinition, v1 *apiextensionsv1.
 	if err != nil {
 		return nil, fmt.Errorf("reading the structural schema: %w", err)
 	}
-	structural = structural.DeepCopy() // Pruning must not modify the defaults of the schema.
+	structural = structural.DeepCopy() // A copy, because pruning must not modify the defaults of the schema.
 	if err := defaulting.PruneDefaults(structural); err != nil {
 		return nil, fmt.Errorf("pruning defaults: %w", err)
 	}
@@ -61,7 +61,7 @@ func compile(crd *apiextensionsv1.CustomResourceDefinition, v1 *apiextensionsv1.
 	}, nil
 }
 
-// internalSchema returns the schema of a version in the server's internal form.
+// internalSchema returns the schema of a version in the internal form of the API server.
 func internalSchema(v1 *apiextensionsv1.CustomResourceDefinitionVersion) (*apiextensions.JSONSchemaProps, error) {
 	if schemaOf(v1) == nil {
 		return nil, errNoSchema
@@ -85,15 +85,15 @@ func (v *Version) Kind() string { return v.crd.Spec.Names.Kind }
 // Served reports whether clients may use the version.
 func (v *Version) Served() bool { return v.v1.Served }
 
-// StatusSubresource reports whether the version has the status subresource. The server then ignores the status in
-// creates and updates, except in requests to the subresource. The methods of Version do not remove the status.
+// StatusSubresource reports whether the version has the status subresource. With it, the API server ignores the status
+// in creates and updates, except in requests for the subresource. The methods of Version do not remove the status.
 func (v *Version) StatusSubresource() bool {
 	return v.v1.Subresources != nil && v.v1.Subresources.Status != nil
 }
 
-// Schema returns the schema in the server's internal form. Callers must not modify it.
+// Schema returns the schema in the internal form of the API server. Callers must not modify it.
 func (v *Version) Schema() *apiextensions.JSONSchemaProps { return v.schema }
 
-// Structural returns the structural schema, which is used for pruning and defaulting. Its own defaults are pruned.
-// Callers must not modify it.
+// Structural returns the structural schema for pruning and defaulting. The defaults in it are pruned. Callers must not
+// modify it.
 func (v *Version) Structural() *schema.Structural { return v.structural }

@@ -9,7 +9,7 @@ import (
 	"refract.dev/conversion/suggest"
 )
 
-// The versions of this definition use different units, and one of them has an additional field.
+// The versions of this definition use different units. One of them has an additional field.
 func ExamplePolicy() {
 	var crd map[string]any
 	err := yaml.Unmarshal([]byte(`

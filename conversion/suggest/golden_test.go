@@ -12,14 +12,14 @@ import (
 	"refract.dev/internal/golden"
 )
 
-// TestGolden suggests a policy for the definition crd.yaml in each archive of testdata. The comment of the archive may
-// set the hub in a line "hub: VERSION". The other files are the spec, the notes and the findings of the compiler; empty
-// files are omitted.
+// TestGolden suggests a policy for the definition crd.yaml in each archive in testdata. A line "hub: VERSION" in the
+// comment of the archive sets the hub. The other files are the expected spec, notes, and findings of the compiler;
+// empty files are omitted.
 func TestGolden(t *testing.T) {
 	golden.Run(t, "testdata/*.txtar", suggested)
 }
 
-// suggested returns the expected files.
+// suggested returns the files that the archive should contain.
 func suggested(t *testing.T, in *txtar.Archive) []txtar.File {
 	t.Helper()
 	def := compile(t, in.Files[0].Data)

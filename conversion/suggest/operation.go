@@ -12,7 +12,8 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// operation returns an entry that converts between values of different shapes; false if the schemas do not suggest one.
+// operation returns an entry that converts between values of different shapes. It returns false if the schemas do not
+// suggest one.
 func (d *differences) operation(hub, spoke *oneSided) (entry, bool) {
 	for _, try := range []func(hub, spoke *oneSided) (entry, bool){lasting, only} {
 		if e, ok := try(hub, spoke); ok {
@@ -31,8 +32,8 @@ func (d *differences) operation(hub, spoke *oneSided) (entry, bool) {
 	return entry{}, false
 }
 
-// This operation handles a value that is the single member of an object in the other version. The places must differ:
-// otherwise one place would be inside the other.
+// The function only returns an entry for a value that is the only member of an object in the other version. The value
+// and the object must have different places: otherwise one place would be inside the other.
 func only(hub, spoke *oneSided) (entry, bool) {
 	if hub.place == spoke.place {
 		return entry{}, false
@@ -46,8 +47,8 @@ func only(hub, spoke *oneSided) (entry, bool) {
 	return entry{}, false
 }
 
-// holds returns the only member of an object, if the member may be the scalar of the other version; otherwise "". A
-// required scalar does not match an optional member.
+// holds returns the name of the only member of an object, if that member may be the scalar value. Otherwise it returns
+// "". An optional member cannot be a required scalar.
 func (o *oneSided) holds(value *oneSided) string {
 	if kindOf(o.value) != object || keepsAll(o.value) || o.value.XEmbeddedResource || !kindOf(value.value).scalar() {
 		return ""
@@ -59,7 +60,7 @@ func (o *oneSided) holds(value *oneSided) string {
 	return name
 }
 
-// mapped handles enums, and booleans that become an enum.
+// mapped returns an entry for two enums, or for a boolean and an enum.
 func (d *differences) mapped(hub, spoke *schema.Structural, at, from kind) (entry, bool) {
 	ours, theirs := enumOf(hub), enumOf(spoke)
 	switch {
@@ -83,7 +84,7 @@ func (d *differences) mapped(hub, spoke *schema.Structural, at, from kind) (entr
 		e.Map = append(e.Map, pairOf(ours[i], value))
 	}
 	for _, value := range left {
-		// The first value, if all values have a pair.
+		// If all values have a pair, this is the first value.
 		i := max(0, slices.IndexFunc(ours, func(v any) bool { return !taken[v] && !slices.Contains(theirs, v) }))
 		taken[ours[i]] = true
 		e.Map = append(e.Map, pairOf(ours[i], value))
@@ -98,12 +99,12 @@ func (d *differences) mapped(hub, spoke *schema.Structural, at, from kind) (entr
 	return e, true
 }
 
-// guess returns the note that a value of one version may be another value in the other version.
+// guess returns the note about two values that may correspond to each other.
 func guess(value any, from string, other any, to string) string {
 	return fmt.Sprintf("decide what %s of %s is in %s: %s is a guess", show(value), from, to, show(other))
 }
 
-// narrowed handles an enum whose counterpart allows any value.
+// narrowed returns an entry for an enum whose counterpart allows any value.
 func (d *differences) narrowed(hub, spoke *schema.Structural, at, from kind) (entry, bool) {
 	ours, theirs := enumOf(hub), enumOf(spoke)
 	if at != from || !at.scalar() || (ours == nil) == (theirs == nil) {
@@ -124,7 +125,7 @@ func (d *differences) narrowed(hub, spoke *schema.Structural, at, from kind) (en
 	return e, true
 }
 
-// meansSame reports whether two values of enums seem to be equal.
+// meansSame reports whether two enum values seem to have the same meaning.
 func meansSame(a, b any) bool {
 	if yes, ok := a.(bool); ok {
 		return saysSo(b, yes)
@@ -137,7 +138,7 @@ func meansSame(a, b any) bool {
 	return isText && too && strings.Join(words(first), "") == strings.Join(words(second), "")
 }
 
-// saysSo reports whether a value is a word for true or false.
+// saysSo reports whether an enum value is a word for true or, if yes is false, for false.
 func saysSo(value any, yes bool) bool {
 	word, _ := value.(string)
 	word = strings.ToLower(word)
@@ -153,7 +154,7 @@ func pairOf(hub, spoke any) refractv1alpha1.ValuePair {
 
 func show(value any) string { return string(jsonOf(value).Raw) }
 
-// cast handles texts that are numbers or booleans, and numbers that are integers.
+// cast returns an entry for a text and a number or boolean, or for a number and an integer.
 func cast(hub, spoke *schema.Structural, at, from kind) (entry, bool) {
 	switch {
 	case at == from, !at.scalar(), !from.scalar(), at != text && from != text && (at == boolean || from == boolean):
@@ -176,7 +177,7 @@ func cast(hub, spoke *schema.Structural, at, from kind) (entry, bool) {
 	return e, true
 }
 
-// intOrString handles values that are an integer or a text in one version.
+// intOrString returns an entry for a value that is an integer or a text in only one version.
 func intOrString(_, _ *schema.Structural, at, from kind) (entry, bool) {
 	other, back := from, "toHub"
 	if from == either {
@@ -197,7 +198,7 @@ func intOrString(_, _ *schema.Structural, at, from kind) (entry, bool) {
 	return e, true
 }
 
-// keyed handles lists of objects in one version that are tables (objects with arbitrary keys) in the other version.
+// keyed returns an entry for a list of objects and a table, which is an object with arbitrary keys.
 func keyed(hub, spoke *schema.Structural, at, from kind) (entry, bool) {
 	list, values := hub, spoke
 	if at == table {
@@ -227,7 +228,7 @@ func keyed(hub, spoke *schema.Structural, at, from kind) (entry, bool) {
 	return e, true
 }
 
-// keyOf returns the field that identifies an element of a list, or "".
+// keyOf returns the field that identifies an element of a list; "" if there is none.
 func keyOf(list *schema.Structural) string {
 	if len(list.XListMapKeys) == 1 {
 		return list.XListMapKeys[0]
@@ -256,7 +257,7 @@ func sameFields(a, b *schema.Structural) bool {
 	return true
 }
 
-// onlyOf returns the only member of an object, if its schema has the same shape as value; otherwise "".
+// onlyOf returns the name of the only member of an object, if the member has the same shape as value; otherwise "".
 func onlyOf(s, value *schema.Structural) string {
 	if len(s.Properties) != 1 {
 		return ""
@@ -269,7 +270,7 @@ func onlyOf(s, value *schema.Structural) string {
 	return ""
 }
 
-// wrapped handles values that are elements of a list in the other version.
+// wrapped returns an entry for a value and a list of such values.
 func wrapped(hub, spoke *schema.Structural, at, from kind) (entry, bool) {
 	list, value, other := hub, spoke, "the spoke"
 	if from == array {
@@ -293,7 +294,7 @@ func wrapped(hub, spoke *schema.Structural, at, from kind) (entry, bool) {
 	}, true
 }
 
-// listed handles lists of scalars that are lists of objects in the other version.
+// listed returns an entry for a list of scalars and a list of objects.
 func (d *differences) listed(hub, spoke *schema.Structural, at, from kind) (entry, bool) {
 	if at != array || from != array {
 		return entry{}, false
@@ -315,7 +316,7 @@ func (d *differences) listed(hub, spoke *schema.Structural, at, from kind) (entr
 	return pairOfExpressions(toBox, wrap, unwrap, note), true
 }
 
-// boxed handles scalars that are a member of an object in the other version.
+// boxed returns an entry for a scalar and an object with such a member.
 func (d *differences) boxed(hub, spoke *schema.Structural, at, from kind) (entry, bool) {
 	box, toBox, value := hub, "toHub", spoke
 	if at.scalar() {
@@ -329,7 +330,7 @@ func (d *differences) boxed(hub, spoke *schema.Structural, at, from kind) (entry
 		return entry{}, false
 	}
 	wrap := fmt.Sprintf("{%s: value}", strconv.Quote(key))
-	// Even a required member may be absent: in the applied fields of one manager.
+	// Even a required member may be absent, for example in the applied fields of one field manager.
 	unwrap := fmt.Sprintf("value.?%s.orValue(%s)", key, jsonOf(least(value, 0)).Raw)
 	note := fmt.Sprintf("decide whether the value is the object's %s: a guess. Other fields of the object are kept", key)
 	return pairOfExpressions(toBox, wrap, unwrap, note), true
@@ -343,8 +344,8 @@ func pairOfExpressions(toBox, wrap, unwrap, note string) entry {
 	return e
 }
 
-// mainOf returns the member of an object that matches a scalar, if it is unambiguous and the object needs no other
-// member: the only required member, or else the only member of the same kind.
+// mainOf returns the member of an object that seems to correspond to a scalar. It is the only required member. If no
+// member is required, it is the only member of the same kind. Otherwise mainOf returns "".
 func mainOf(box, value *schema.Structural) string {
 	if kindOf(box) != object || !kindOf(value).scalar() {
 		return ""

@@ -9,8 +9,8 @@ import (
 	"refract.dev/conversion/structural/generate"
 )
 
-// TestRandom suggests policies for random definitions with unrelated versions. Nothing may panic, and nearly all
-// policies must compile.
+// TestRandom suggests policies for random definitions whose versions have nothing in common. Nothing may panic, and
+// nearly all policies must compile.
 func TestRandom(t *testing.T) {
 	tried, compiled := 0, 0
 	for seed := range uint64(400) {

@@ -11,10 +11,10 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// pairing is a guess that two values are the same value with different names.
+// pairing is a guess that two values with different names correspond to each other.
 type pairing struct {
 	added, removed int // Indexes.
-	score          int // The strength of the evidence.
+	score          int // The strength of the evidence. A larger score is stronger.
 	entry          entry
 }
 
@@ -65,7 +65,7 @@ func (d *differences) renames(added, removed []oneSided) []oneSided {
 	return left
 }
 
-// renamed returns an entry for a renamed value: a move, or an operation.
+// renamed returns an entry for a renamed value. It moves the value or converts it with an operation.
 func (d *differences) renamed(hub, spoke *oneSided) (entry, bool) {
 	if sameShape(hub.value, spoke.value) {
 		return moved(hub.place, spoke.place), true
@@ -73,13 +73,13 @@ func (d *differences) renamed(hub, spoke *oneSided) (entry, bool) {
 	return d.operation(hub, spoke)
 }
 
-// moved returns the entry of a value that only has another place.
+// moved returns the entry for a value that only moves.
 func moved(hub, spoke string) entry {
 	return entry{FieldConversion: refractv1alpha1.FieldConversion{Hub: hub, Spoke: spoke}}
 }
 
-// pair adds an entry for two values that seem to be the same value. Its note names the decision and the alternative
-// entries.
+// pair adds an entry for two values that seem to correspond to each other. Its note names the decision of the author,
+// and the entries for the other decision.
 func (d *differences) pair(e entry, added, removed *oneSided, reason string) {
 	same := fmt.Sprintf("decide whether %s of %s is %s of %s: a guess, %s. If not, write {hub: %s, added: %s} and {spoke: %s, removed: %s}",
 		e.Hub, d.hubVersion, e.Spoke, d.spokeVersion, reason, quoted(added.place), added.fill(), quoted(removed.place), removed.fill())
@@ -94,8 +94,8 @@ func (d *differences) pair(e entry, added, removed *oneSided, reason string) {
 // byName is the reason for most guesses.
 const byName = "by name and type"
 
-// replaced pairs a required value with the required value that replaces it in the other version, if neither has another
-// counterpart.
+// replaced pairs a required value of one version with the required value that seems to replace it in the other version,
+// if neither has another counterpart.
 func (d *differences) replaced() {
 	for i := 0; i < len(d.lonely); i++ {
 		a := d.lonely[i]
@@ -110,12 +110,13 @@ func (d *differences) replaced() {
 	}
 }
 
-// moves reports whether an entry does not change the value.
+// moves reports whether an entry leaves the value unchanged.
 func (e *entry) moves() bool {
 	return e.Map == nil && e.Cast == nil && e.Keyed == nil && e.Wrap == nil && e.ToHub == ""
 }
 
-// moves finds values that have another place in the other version: the only pair with this name and shape.
+// moves finds values that have another place in the other version. Each version must have only one value with this name
+// and shape.
 func (d *differences) moves() {
 	var apart []oneSided
 	for i := 0; i < len(d.lonely); i++ {
@@ -152,8 +153,8 @@ func (d *differences) moves() {
 	}
 }
 
-// rejoin merges the members of an object again if none of them has moved. Entries for the single members could not
-// provide a default for a required object.
+// rejoin replaces the members of an object by the object again, if none of them has moved. Entries for single members
+// could not give a required object a default.
 func (d *differences) rejoin(o *oneSided) {
 	members := o.members()
 	isMember := func(l oneSided) bool {
@@ -174,7 +175,8 @@ func (d *differences) count(is func(*oneSided) bool) int {
 	return n
 }
 
-// hasMove reports whether a member of an object, at any depth, may be a one-sided value of the other version.
+// hasMove reports whether a member of an object, at any depth, may correspond to a value that only the other version
+// has.
 func (d *differences) hasMove(o *oneSided) bool {
 	if kindOf(o.value) != object || keepsAll(o.value) || o.value.XEmbeddedResource {
 		return false
@@ -187,7 +189,7 @@ func (d *differences) hasMove(o *oneSided) bool {
 	return false
 }
 
-// members returns the members of an object as separate values, sorted by name.
+// members returns the members of an object as values of their own, sorted by name.
 func (o *oneSided) members() []oneSided {
 	var out []oneSided
 	for _, name := range slices.Sorted(maps.Keys(o.value.Properties)) {
@@ -196,17 +198,18 @@ func (o *oneSided) members() []oneSided {
 	return out
 }
 
-// isReplaced reports whether two values may be the same value with unrelated names: each version requires its own.
+// isReplaced reports whether two values with unrelated names may correspond to each other, because each version
+// requires one of them.
 func isReplaced(added, removed *oneSided) bool {
 	return added.required && removed.required && !hasDefault(added.value) && !hasDefault(removed.value) && sameShape(added.value, removed.value)
 }
 
-// isMove reports whether a value of the hub may be a value of the spoke at another place.
+// isMove reports whether a value of the hub may correspond to a value of the spoke at another place.
 func (d *differences) isMove(hub, spoke *oneSided) bool {
 	return hub.hub && !spoke.hub && hub.scope == spoke.scope && hub.name == spoke.name && sameShape(hub.value, spoke.value)
 }
 
-// likeness returns how similar two values are; 0 means not at all.
+// likeness returns how similar two values are. 0 means that they have nothing in common.
 func likeness(a, b *oneSided) int {
 	score := 0
 	if describesSame(a.value.Description, b.value.Description) {
@@ -224,7 +227,7 @@ func likeness(a, b *oneSided) int {
 	return score
 }
 
-// describesSame reports whether two descriptions have most words in common.
+// describesSame reports whether most words of two descriptions are equal.
 func describesSame(a, b string) bool {
 	if a == "" || b == "" {
 		return false
@@ -233,7 +236,7 @@ func describesSame(a, b string) bool {
 	return common(first, second)*3 >= 2*max(len(first), len(second))
 }
 
-// words splits a name such as maxSurgePods into words, without the plural s.
+// words splits a name such as maxSurgePods into words, and removes the s of plurals.
 func words(name string) []string {
 	var out []string
 	start := 0
@@ -257,7 +260,7 @@ func words(name string) []string {
 	return out
 }
 
-// common counts the words that two texts have in common.
+// common returns the number of words that two texts have in common.
 func common(a, b []string) int {
 	left := slices.Clone(b)
 	n := 0
@@ -270,7 +273,7 @@ func common(a, b []string) int {
 	return n
 }
 
-// distance counts the letters that have to be changed, added or removed.
+// distance returns the number of letters that must be changed, added or removed to get from a to b.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -290,16 +293,16 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// unit is a unit that names of fields end with.
+// unit is a unit at the end of field names.
 type unit struct {
 	of       string // The measured quantity: time or size.
 	name     string
-	factor   int64 // Multiple of the smallest unit.
+	factor   int64 // Number of the smallest units that this unit has.
 	suffixes []string
 }
 
-// units are the known units: of time in milliseconds, of size in bytes. The factor 1,024 for KB, MB and so on is a
-// guess, too.
+// units are the known units. The factors are milliseconds for time, and bytes for size. The factor 1,024 for KB, MB and
+// so on is a guess, too.
 var units = []unit{
 	{"time", "milliseconds", 1, []string{"Milliseconds", "Millis", "Ms", "MS"}},
 	{"time", "seconds", 1000, []string{"Seconds", "Second", "Secs", "Sec"}},
@@ -313,8 +316,8 @@ var units = []unit{
 	{"size", "bytes", 1, []string{"Bytes", "Byte"}},
 }
 
-// unitsOf returns the scale between two numbers whose names end with different units of the same quantity, and the
-// units; nil for other values.
+// unitsOf returns the scale between two numbers, and their units, if their names end with different units of the same
+// quantity. Otherwise the scale is nil.
 func unitsOf(hub, spoke *oneSided) (scale *refractv1alpha1.ScaleConversion, from, to string) {
 	if k := kindOf(hub.value); k != integer && k != number || kindOf(spoke.value) != k {
 		return nil, "", ""
@@ -323,7 +326,7 @@ func unitsOf(hub, spoke *oneSided) (scale *refractv1alpha1.ScaleConversion, from
 	if at == nil || of == nil || at.of != of.of || at.factor == of.factor {
 		return nil, "", ""
 	}
-	// scale.Hub units of the hub equal scale.Spoke units of the spoke.
+	// scale.Hub units of the hub are equal to scale.Spoke units of the spoke.
 	scale = &refractv1alpha1.ScaleConversion{Hub: of.factor, Spoke: at.factor}
 	divisor := gcd(scale.Hub, scale.Spoke)
 	scale.Hub, scale.Spoke = scale.Hub/divisor, scale.Spoke/divisor
@@ -337,7 +340,7 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
-// unitOf returns the unit of a value with this name, or nil.
+// unitOf returns the unit at the end of a name; nil if there is none.
 func unitOf(name string) *unit {
 	for i := range units {
 		for _, suffix := range units[i].suffixes {

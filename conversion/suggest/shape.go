@@ -8,7 +8,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 )
 
-// kind is the type of a value for conversions.
+// kind is the type of a value, as conversions distinguish types.
 type kind string
 
 const (
@@ -23,7 +23,7 @@ const (
 	anything kind = "value of any type"
 )
 
-// article returns the kind with its article.
+// article returns the name of the kind with an article.
 func (k kind) article() string {
 	switch k {
 	case object, integer, either:
@@ -35,7 +35,7 @@ func (k kind) article() string {
 
 func (k kind) scalar() bool { return slices.Contains([]kind{text, integer, number, boolean}, k) }
 
-// described describes a type and its content: "a list of strings".
+// described describes the type and the content of a value: "a list of strings".
 func described(s *schema.Structural) string {
 	switch k := kindOf(s); {
 	case k == object && keepsAll(s):
@@ -46,7 +46,7 @@ func described(s *schema.Structural) string {
 	return "a " + plural(s, false)
 }
 
-// plural describes values of a type, in the plural, or one of them without its article.
+// plural describes values of a type. If many is true, it uses the plural; otherwise the singular without an article.
 func plural(s *schema.Structural, many bool) string {
 	k, of := kindOf(s), ""
 	switch k {
@@ -90,8 +90,8 @@ func kindOf(s *schema.Structural) kind {
 	}
 }
 
-// sameShape reports whether values of one schema fit the other schema unchanged, in both directions. It compares types,
-// required members and enums, but not bounds, patterns and defaults.
+// sameShape reports whether the values of each schema fit the other schema unchanged. It compares types, required
+// members and enums, but not bounds, patterns and defaults.
 func sameShape(a, b *schema.Structural) bool {
 	k := kindOf(a)
 	if k != kindOf(b) || a.XEmbeddedResource != b.XEmbeddedResource {
@@ -122,13 +122,13 @@ func sameMembers(a, b *schema.Structural) bool {
 	return true
 }
 
-// sameEnum reports whether two schemas have the same enum values, or no enum.
+// sameEnum reports whether two schemas have equal enums, or both have none.
 func sameEnum(a, b *schema.Structural) bool {
 	values, others := enumOf(a), enumOf(b)
 	return len(values) == len(others) && !slices.ContainsFunc(values, func(v any) bool { return !slices.Contains(others, v) })
 }
 
-// enumOf returns the scalar values of an enum without null; nil without an enum.
+// enumOf returns the scalar values of an enum without null. Without an enum it returns nil.
 func enumOf(s *schema.Structural) []any {
 	if s.ValueValidation == nil {
 		return nil
@@ -143,11 +143,11 @@ func enumOf(s *schema.Structural) []any {
 	return values
 }
 
-// maxDepth bounds the depth of the least value of a schema.
+// maxDepth is the maximum depth of the value that least returns.
 const maxDepth = 32
 
-// least returns a value that fits the types, enums, lower bounds and required members of a schema: its default, the
-// first value of its enum, or the least value.
+// least returns a value that fits the types, enums, lower bounds and required members of a schema. It is the default,
+// the first value of the enum, or the smallest value.
 func least(s *schema.Structural, depth int) any {
 	if hasDefault(s) {
 		return s.Default.Object
@@ -177,7 +177,7 @@ func least(s *schema.Structural, depth int) any {
 	}
 }
 
-// most bounds the length of lists and texts in the least value of a schema.
+// most is the maximum length of lists and texts in the value that least returns.
 const most = 64
 
 func leastList(s *schema.Structural, depth int) any {
@@ -212,11 +212,11 @@ func leastNumber(s *schema.Structural) any {
 	return int64(0)
 }
 
-// jsonOf returns a value of a schema as JSON.
+// jsonOf returns a value in a schema as JSON.
 func jsonOf(value any) *apiextensionsv1.JSON {
 	data, err := json.Marshal(value)
 	if err != nil {
-		data = []byte("null") // Impossible: values of schemas are JSON.
+		data = []byte("null") // Cannot happen: values in schemas are JSON values.
 	}
 	return &apiextensionsv1.JSON{Raw: data}
 }

@@ -1,8 +1,8 @@
 // Package suggest drafts a ConversionPolicy from the differences between the schemas of the versions of a definition:
 // values that only one version has, values that seem to have another name or place, and values of another type.
 //
-// A schema does not say what a value means. So each guess has a note that names the decision to make. A guess without
-// more evidence never loses data: a value without a counterpart is kept.
+// A schema does not say what a value means. So each guess has a note with the decision that the author must make. A
+// value without a known counterpart gets an entry that keeps it, so no value is lost.
 package suggest
 
 import (
@@ -20,15 +20,15 @@ import (
 )
 
 // Policy returns a draft policy for a definition. An empty hub means the version that Kubernetes prefers: the newest
-// stable version, or else the newest. The spokes are the other versions that are served or stored, in the order of the
-// definition.
+// stable version or, without a stable version, the newest version. The spokes are the other versions that are served or
+// stored, in the order of the definition.
 //
-// The strings are notes on decisions that the author must make, in the order of the policy. A note about an entry or a
-// spoke begins with its path, such as spec.spokes[0].fields[2], and a colon. The policy compiles unless a note names
-// something to do first.
+// The strings are notes about decisions that the author must make, in the order of the policy. A note about an entry or
+// a spoke begins with the path, such as spec.spokes[0].fields[2], and a colon. The policy compiles unless a note names
+// something to do before.
 //
-// Policy returns an error if the version hub does not exist, or if there is no other version. It does not modify the
-// definition.
+// Policy returns an error if the definition does not have the version hub, or if it has no other version. It does not
+// modify the definition.
 func Policy(def *structural.Definition, hub string) (*refractv1alpha1.ConversionPolicy, []string, error) {
 	if hub == "" {
 		hub = preferred(def)
@@ -58,7 +58,7 @@ func Policy(def *structural.Definition, hub string) (*refractv1alpha1.Conversion
 	return p, notes, nil
 }
 
-// errOneVersion is the error for a definition with only one version in use.
+// errOneVersion is the error for a definition with only one version that is served or stored.
 var errOneVersion = errors.New("there is no other version that is served or stored: nothing is to be converted")
 
 // used reports whether a version is served or stored.
@@ -66,7 +66,7 @@ func used(def *structural.Definition, v *structural.Version) bool {
 	return v.Served() || v.Name() == def.Storage()
 }
 
-// preferred returns the version that Kubernetes prefers, among those in use.
+// preferred returns the version that Kubernetes prefers, among the versions that are served or stored.
 func preferred(def *structural.Definition) string {
 	names := []string{def.Storage()}
 	for _, v := range def.Versions() {
@@ -82,9 +82,9 @@ type differences struct {
 	hubVersion, spokeVersion string
 
 	entries []entry
-	lists   []list     // Lists of both versions whose elements are compared.
-	lonely  []oneSided // Values without a known counterpart.
-	notes   []string   // Notes that belong to no entry.
+	lists   []list     // Lists that both versions have, and whose elements were compared.
+	lonely  []oneSided // Values for which no counterpart is known.
+	notes   []string   // Notes that are not about an entry.
 }
 
 // entry is the entry for a difference, with its notes.
@@ -94,7 +94,7 @@ type entry struct {
 	notes []string
 }
 
-// list is a list that both versions have at one place.
+// list is a list that both versions have at the same place.
 type list struct {
 	place string
 	hub   *schema.Structural
@@ -104,16 +104,16 @@ type list struct {
 type oneSided struct {
 	place    string
 	name     string
-	scope    string // The place of the innermost list or table around it.
+	scope    string // The place of the innermost list or table that contains it.
 	value    *schema.Structural
 	required bool
-	hub      bool // Whether the hub has it.
-	// instead is the place of the value that replaces this one in the other version. It is set only if both versions
-	// require their value and there is only one candidate; otherwise it is empty.
+	hub      bool // True if the hub has the value, false if the spoke has it.
+	// instead is the place of the value that seems to replace this one in the other version. It is set only if each
+	// version requires its value and there is only one candidate; otherwise it is empty.
 	instead string
 }
 
-// place returns the place of an entry for sorting: the place in the hub, if there is one.
+// place returns the place by which entries are sorted: the place in the hub or, without one, the place in the spoke.
 func (e *entry) place() string {
 	if e.Hub != "" {
 		return e.Hub
@@ -121,7 +121,7 @@ func (e *entry) place() string {
 	return e.Spoke
 }
 
-// spoke returns the entries for a spoke, and notes.
+// spoke returns the differences between the hub and a spoke as entries, and the notes.
 func (d *differences) spoke(hub, spoke *schema.Structural, index int) (refractv1alpha1.ConversionSpoke, []string) {
 	d.object(without(hub), without(spoke), "", "")
 	d.moves()
@@ -149,7 +149,8 @@ func (d *differences) spoke(hub, spoke *schema.Structural, index int) (refractv1
 	return out, notes
 }
 
-// without returns a root schema without apiVersion, kind and metadata, which are not converted.
+// without returns the schema of a resource without apiVersion, kind and metadata, because policies do not convert
+// these.
 func without(root *schema.Structural) *schema.Structural {
 	out := *root
 	out.Properties = make(map[string]schema.Structural, len(root.Properties))

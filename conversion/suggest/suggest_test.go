@@ -10,8 +10,8 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 )
 
-// definition returns a definition with these versions. The first version is the storage version. A version with a
-// suffix after a space is not served.
+// definition returns a definition with these versions. The first version is the storage version. If the name of a
+// version is followed by a space and a suffix, the version is not served.
 func definition(versions ...string) string {
 	var text strings.Builder
 	text.WriteString(`
@@ -121,7 +121,8 @@ func TestDistance(t *testing.T) {
 	}
 }
 
-// TestUnits checks that only numbers of one kind, whose names end with two units of one quantity, have a scale.
+// TestUnits checks that two numbers get a scale only if they have the same kind and their names end with units of the
+// same quantity.
 func TestUnits(t *testing.T) {
 	cases := map[string]struct {
 		hub, spoke, kind string

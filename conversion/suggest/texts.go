@@ -11,7 +11,7 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// samples are texts of values of each kind, short and long ones.
+// samples are texts that stand for values of each kind, short and long ones.
 var samples = map[kind][]string{
 	integer: {"0", "1", "-1", "60", "100", "3600", "10000", "100000", "1000000", "1000000000"},
 	number:  {"0", "1", "-1", "60", "100", "3600", "10000", "0.5", "1.0", "12.25"},
@@ -23,8 +23,8 @@ var wordy = []string{
 	"duration", "date", "date-time", "datetime", "ipv4", "ipv6", "cidr", "mac", "email", "uri", "uuid", "uuid3", "uuid4", "uuid5",
 }
 
-// mayBe reports whether a text of a schema may be the text of a value of a kind. A text that the pattern or the format
-// excludes could never be cast.
+// mayBe reports whether a text with this schema may stand for a value of a kind. If the pattern or the format excludes
+// such texts, a cast is useless.
 func mayBe(s *schema.Structural, k kind) bool {
 	if s.ValueValidation != nil && slices.Contains(wordy, s.ValueValidation.Format) {
 		return false
@@ -35,7 +35,7 @@ func mayBe(s *schema.Structural, k kind) bool {
 	return slices.ContainsFunc(samples[k], func(sample string) bool { return matches(s, sample) })
 }
 
-// reads reports whether a value of an enum is the text of a value of a kind.
+// reads reports whether an enum value is a text that stands for a value of a kind.
 func reads(value any, k kind) bool {
 	word, _ := value.(string)
 	if k == boolean {
@@ -54,8 +54,8 @@ func matches(s *schema.Structural, word string) bool {
 	return err != nil || pattern.MatchString(word)
 }
 
-// spans are the units of Go durations, by the names of [units], with the CEL function that counts a duration in the
-// unit.
+// spans are the units of Go durations, by the names in [units]. The function count is the CEL function that returns a
+// duration as a number of the units.
 var spans = map[string]struct{ suffix, count string }{
 	"milliseconds": {"ms", "getMilliseconds"},
 	"seconds":      {"s", "getSeconds"},
@@ -63,7 +63,7 @@ var spans = map[string]struct{ suffix, count string }{
 	"hours":        {"h", "getHours"},
 }
 
-// lasting handles integers that are durations in the other version, such as 60s.
+// lasting returns an entry for an integer and a duration such as 60s.
 func lasting(hub, spoke *oneSided) (entry, bool) {
 	count, duration := spoke, hub
 	if kindOf(hub.value) == integer {
@@ -92,20 +92,20 @@ func lasting(hub, spoke *oneSided) (entry, bool) {
 	return e, true
 }
 
-// isDuration reports whether the texts of a schema are Go durations, including durations in this unit.
+// isDuration reports whether the texts of a schema are Go durations, also in the unit with this suffix.
 func isDuration(s *schema.Structural, suffix string) bool {
 	switch v := s.ValueValidation; {
 	case kindOf(s) != text, v == nil, enumOf(s) != nil, !matches(s, "60"+suffix):
 		return false
 	case v.Format == "duration":
 		return true
-	default: // Go durations have no days.
+	default: // Go durations have no unit for days.
 		return v.Pattern != "" && v.Format == "" && !matches(s, "60") && !matches(s, "60d") && !matches(s, "60x")
 	}
 }
 
-// bounded limits an expression to the bounds of a schema. The expression has to change with the bounds. A minimum of 0
-// is not enforced.
+// bounded returns an expression whose value stays within the bounds of a schema. If the schema gets other bounds, the
+// expression must be changed as well. A minimum of 0 is not enforced.
 func bounded(s *schema.Structural, expression string) string {
 	v := s.ValueValidation
 	if v == nil {

@@ -13,7 +13,7 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// object compares the two objects at one place. Scope is the place of the innermost list or table around them.
+// object compares two objects at the same place. scope is the place of the innermost list or table that contains them.
 func (d *differences) object(hub, spoke *schema.Structural, place, scope string) {
 	var added, removed []oneSided
 	for _, name := range slices.Sorted(maps.Keys(hub.Properties)) {
@@ -39,7 +39,7 @@ func memberOf(s *schema.Structural, name, place, scope string, hub bool) oneSide
 	return oneSided{place: below(place, name), name: name, scope: scope, value: &value, required: requires(s, name), hub: hub}
 }
 
-// both compares the values of both versions at a place.
+// both compares two values at the same place.
 func (d *differences) both(ours, theirs *oneSided) {
 	hub, spoke, place := ours.value, theirs.value, ours.place
 	at, from := kindOf(hub), kindOf(spoke)
@@ -68,7 +68,7 @@ func (d *differences) both(ours, theirs *oneSided) {
 	}
 }
 
-// elements compares the elements of the lists or tables at a place, and reports whether they are comparable.
+// elements compares the elements of two lists or tables at the same place. It returns false if they cannot be compared.
 func (d *differences) elements(hub, spoke *schema.Structural, place string) bool {
 	if hub == nil || spoke == nil {
 		return false
@@ -89,7 +89,8 @@ func (d *differences) elements(hub, spoke *schema.Structural, place string) bool
 	return true
 }
 
-// defaults adds notes about different defaults of values with the same shape. No entry of a policy can resolve them.
+// defaults adds a note for each pair of values that have the same shape and different defaults. A policy cannot have an
+// entry for such a difference.
 func (d *differences) defaults(hub, spoke *schema.Structural, place string) {
 	if hasDefault(hub) && hasDefault(spoke) && !reflect.DeepEqual(hub.Default.Object, spoke.Default.Object) {
 		d.notes = append(d.notes, fmt.Sprintf("the default of %s is %s in %s and %s in %s, and an object gets one of them depending on its conversions: "+
@@ -109,7 +110,7 @@ func (d *differences) defaults(hub, spoke *schema.Structural, place string) {
 	}
 }
 
-// keep adds an entry that keeps a value which only one version has.
+// keep adds an entry for a value that only one version has.
 func (d *differences) keep(o *oneSided) {
 	side := &refractv1alpha1.OneSided{}
 	has, other := d.hubVersion, d.spokeVersion
@@ -118,7 +119,7 @@ func (d *differences) keep(o *oneSided) {
 	}
 	note := fmt.Sprintf("only %s has %s: objects in %s keep it in an annotation", has, o.place, other)
 	switch {
-	case !o.required: // It may be absent. API servers fill in the default of its schema.
+	case !o.required: // The value may be absent. API servers set the default in the schema.
 	case hasDefault(o.value):
 		side.Default = jsonOf(o.value.Default.Object)
 		note += ", if it is not the default"
@@ -136,7 +137,7 @@ func (d *differences) keep(o *oneSided) {
 	d.entries = append(d.entries, e)
 }
 
-// fill returns the text to write for a value that only one version has.
+// fill returns the text of the entry's field added or removed.
 func (o *oneSided) fill() string {
 	if !o.required || hasDefault(o.value) {
 		return "{}"
@@ -144,7 +145,8 @@ func (o *oneSided) fill() string {
 	return fmt.Sprintf("{default: %s}", jsonOf(least(o.value, 0)).Raw)
 }
 
-// keys returns keys for lists without keys whose elements differ, and a note for each of them.
+// keys returns the keys for lists whose elements differ and whose schema has no keys. It also returns a note for each
+// of these lists.
 func (d *differences) keys() (out []refractv1alpha1.ListKeys, notes []string) {
 	for _, l := range d.lists {
 		if len(l.hub.XListMapKeys) > 0 || !slices.ContainsFunc(d.entries, func(e entry) bool {
@@ -162,7 +164,7 @@ func (d *differences) keys() (out []refractv1alpha1.ListKeys, notes []string) {
 	return out, notes
 }
 
-// nameOf returns the field that names an element of a list, or "".
+// nameOf returns the field that seems to name an element of a list; "" if there is none.
 func nameOf(element *schema.Structural) string {
 	for _, name := range []string{"name", "key", "id", "type"} {
 		if value, ok := element.Properties[name]; ok && requires(element, name) && kindOf(&value) == text {
@@ -172,7 +174,7 @@ func nameOf(element *schema.Structural) string {
 	return ""
 }
 
-// below returns the place of a member.
+// below returns the place of a member of the object at place.
 func below(place, name string) string {
 	switch plain := strings.Trim(name, plainLetters) == "" && name != ""; {
 	case !plain:
@@ -184,7 +186,7 @@ func below(place, name string) string {
 	}
 }
 
-// quoted returns a place as written in a YAML map.
+// quoted returns a place in the notation for a YAML map.
 func quoted(place string) string {
 	if strings.ContainsAny(place, `[]"`) {
 		return "'" + strings.ReplaceAll(place, "'", "''") + "'"
@@ -200,7 +202,7 @@ func requires(s *schema.Structural, name string) bool {
 	return s.ValueValidation != nil && slices.Contains(s.ValueValidation.Required, name)
 }
 
-// keepsAll reports whether an object keeps members that its schema does not name.
+// keepsAll reports whether an object keeps members that are not in its schema.
 func keepsAll(s *schema.Structural) bool {
 	return s.XPreserveUnknownFields || s.AdditionalProperties != nil && s.AdditionalProperties.Structural == nil && s.AdditionalProperties.Bool
 }

@@ -49,7 +49,7 @@ func annotation(obj map[string]any, key string) string {
 	return text
 }
 
-// blindStash keeps the whole spec, and restores it regardless of later edits.
+// blindStash keeps the whole spec in the annotation. It restores the spec even after an edit.
 func blindStash(obj map[string]any, _, to string) (map[string]any, error) {
 	if old := annotation(obj, convert.Annotation); old != "" {
 		var was map[string]any
@@ -71,7 +71,7 @@ func blindStash(obj map[string]any, _, to string) (map[string]any, error) {
 	return obj, nil
 }
 
-// nervousStash keeps the fields that only v1 has, and drops them after any edit.
+// nervousStash keeps the fields that only v1 has in the annotation. After any edit it drops them.
 func nervousStash(obj map[string]any, _, to string) (map[string]any, error) {
 	s, ok := spec(obj)
 	if !ok {
@@ -92,7 +92,7 @@ func nervousStash(obj map[string]any, _, to string) (map[string]any, error) {
 	return obj, nil
 }
 
-// shuffled returns objects in the wrong order.
+// shuffled returns the objects in the wrong order.
 type shuffled struct{ each }
 
 func (s shuffled) Convert(ctx context.Context, objects [][]byte, apiVersion string) ([][]byte, error) {
@@ -101,7 +101,7 @@ func (s shuffled) Convert(ctx context.Context, objects [][]byte, apiVersion stri
 	return out, err
 }
 
-// forgetful drops one of several objects.
+// forgetful returns one object less than it gets.
 type forgetful struct{ each }
 
 func (s forgetful) Convert(ctx context.Context, objects [][]byte, apiVersion string) ([][]byte, error) {
@@ -122,7 +122,7 @@ func (s scribbler) Convert(ctx context.Context, objects [][]byte, apiVersion str
 	return out, err
 }
 
-// numbered counts conversions, and writes the count to objects.
+// numbered writes the number of conversions so far into each object.
 func numbered() each {
 	n := 0
 	return func(obj map[string]any, _, to string) (map[string]any, error) {
@@ -136,7 +136,8 @@ func numbered() each {
 	}
 }
 
-// digits converts the text size of v1 to a number in v2, and relies on the notation of the number.
+// digits converts the text size of v1 to a number in v2. It relies on the notation of the number, which API servers
+// change.
 type digits struct{}
 
 func (digits) Convert(_ context.Context, objects [][]byte, apiVersion string) ([][]byte, error) {
@@ -169,8 +170,8 @@ func (digits) Convert(_ context.Context, objects [][]byte, apiVersion string) ([
 	return out, nil
 }
 
-// merged converts the name of v1 to the image of v2; with joins, it joins name and tag. It keeps the value of each
-// side, and restores it if the other side is unchanged.
+// merged converts the name of v1 to the image of v2. If joins is true, the image is the name and the tag. It keeps the
+// values of both versions, and restores the values of one version if those of the other are unchanged.
 func merged(joins bool) each {
 	return func(obj map[string]any, _, to string) (map[string]any, error) {
 		s, ok := spec(obj)
@@ -219,7 +220,7 @@ func merged(joins bool) each {
 	}
 }
 
-// partsOf parses the output of fmt.Sprint for the parts of an image.
+// partsOf parses the parts of an image from the output of fmt.Sprint.
 func partsOf(text string) map[string]any {
 	out := map[string]any{}
 	for part := range strings.FieldsSeq(strings.TrimSuffix(strings.TrimPrefix(text, "map["), "]")) {
@@ -247,7 +248,8 @@ type bug struct {
 	definition *structural.Definition
 	subject    verify.Subject
 	knowledge  verify.Knowledge
-	// law is a violated law. With alone, only this law is checked; otherwise it is one of the violated laws.
+	// law is a law that the bug violates. If alone is true, only this law is checked; otherwise the bug may violate
+	// other laws as well.
 	law   verify.Law
 	alone bool
 	path  string
@@ -460,8 +462,8 @@ func bugs(t *testing.T) map[string]bug {
 	}
 }
 
-// mostConverted limits the number of conversions to find and shrink a bug. It is far below the number for ten seconds
-// on any machine.
+// mostConverted is the maximum number of conversions to find a bug and shrink its object. On any machine they take much
+// less than ten seconds.
 const mostConverted = 20_000
 
 // counter counts the converted objects.
@@ -476,7 +478,7 @@ func (c *counter) Convert(ctx context.Context, objects [][]byte, apiVersion stri
 	return c.Subject.Convert(ctx, objects, apiVersion)
 }
 
-// Every bug is found, and its violation has a small object.
+// TestBugsAreFound: each bug is found, and its violation has a small object.
 func TestBugsAreFound(t *testing.T) {
 	for name, tc := range bugs(t) {
 		t.Run(name, func(t *testing.T) {

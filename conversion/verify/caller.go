@@ -11,7 +11,7 @@ import (
 
 // caller calls a subject, and decodes the results as an API server does.
 type caller struct {
-	ctx     context.Context //nolint:containedctx // It lives as long as a call of Run.
+	ctx     context.Context //nolint:containedctx // Valid only during a call of Run.
 	subject Subject
 }
 
@@ -24,7 +24,7 @@ type outcome struct {
 // isKnown reports whether the conversion was tried.
 func (o outcome) isKnown() bool { return o.document != nil || o.err != nil }
 
-// forward returns the object in the other version.
+// forward returns the object in the other version. It converts the object only once.
 func (c caller) forward(t *trial) (*document, error) {
 	if !t.out.isKnown() {
 		t.out.document, t.out.err = c.convert(t.text, t.to)
@@ -32,7 +32,7 @@ func (c caller) forward(t *trial) (*document, error) {
 	return t.out.document, t.out.err
 }
 
-// backward returns the object that comes back from the other version.
+// backward returns the object after the conversion to the other version and back. It converts the object only once.
 func (c caller) backward(t *trial) (*document, error) {
 	if !t.back.isKnown() {
 		t.back.document, t.back.err = c.convert(t.out.document.text(), t.version)
@@ -54,7 +54,7 @@ func (c caller) convertObject(obj map[string]any, to *structural.Version) (*docu
 	return c.convert(encode(obj), to)
 }
 
-// convertAll converts objects. It returns a panic as an error.
+// convertAll converts objects in one call. It returns a panic as an error.
 func (c caller) convertAll(texts [][]byte, to *structural.Version) (out [][]byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -63,7 +63,7 @@ func (c caller) convertAll(texts [][]byte, to *structural.Version) (out [][]byte
 	}()
 	out, err = c.subject.Convert(c.ctx, texts, to.APIVersion())
 	if err != nil {
-		return nil, err //nolint:wrapcheck // It is what is reported.
+		return nil, err //nolint:wrapcheck // The error is a result.
 	}
 	if len(out) != len(texts) {
 		return nil, fmt.Errorf("%w: it has %d objects, want %d", ErrContract, len(out), len(texts))
@@ -71,8 +71,8 @@ func (c caller) convertAll(texts [][]byte, to *structural.Version) (out [][]byte
 	return out, nil
 }
 
-// convertEach converts objects together. If the review fails, it splits the objects in halves, because one object that
-// cannot be converted fails the whole review.
+// convertEach converts objects, all in one call if possible. One object that cannot be converted fails the whole call.
+// convertEach then splits the list into halves.
 func (c caller) convertEach(texts [][]byte, to *structural.Version) []outcome {
 	all, err := c.convertAll(texts, to)
 	switch half := len(texts) / 2; {
@@ -88,7 +88,7 @@ func (c caller) convertEach(texts [][]byte, to *structural.Version) []outcome {
 	return out
 }
 
-// parse decodes the result of a conversion.
+// parse decodes the JSON that a conversion has returned.
 func parse(text []byte) (*document, error) {
 	d := &document{bytes: text}
 	if err := utiljson.Unmarshal(text, &d.object); err != nil {

@@ -10,12 +10,13 @@ import (
 // batch is the number of objects in one call of each subject.
 const batch = 64
 
-// Compare checks whether two subjects give the same results. Objects must be equal as JSON, except for values that mean
-// the same by o.Knowledge, the annotation refract.dev/complement, and metadata that an API server does not accept from
-// a webhook. If one subject fails for an object, the other must fail, too, with any message. Compare ignores o.Laws.
-// The report has the law [Agreement], with the value of theirs in Want and the value of ours in Got.
+// Compare checks whether two subjects give the same results. The results must be equal as JSON. Some differences are
+// ignored: values that are equivalent by o.Knowledge, the annotation refract.dev/complement, and metadata that an API
+// server does not accept from a webhook. If one subject returns an error for an object, the other must return an error
+// as well; the messages may differ. Compare ignores o.Laws. The report has the law [Agreement], with the value of
+// theirs in Want and the value of ours in Got.
 //
-// The end of ctx and the errors are as for [Run].
+// The end of ctx and errors have the same effect as in [Run].
 func Compare(ctx context.Context, ours, theirs Subject, o Options) (*Report, error) {
 	o.Laws = nil
 	r, err := newRunner(ctx, ours, o)
@@ -38,14 +39,14 @@ func Compare(ctx context.Context, ours, theirs Subject, o Options) (*Report, err
 	return r.report, nil
 }
 
-// comparer collects objects until there are enough for one review.
+// comparer collects the objects for one call of each subject.
 type comparer struct {
 	runner  *runner
 	theirs  caller
 	waiting map[string][]*trial
 }
 
-// take adds an object to the waiting objects of each conversion.
+// take adds an object to the waiting list of each conversion.
 func (c *comparer) take(s *sample, of, i int) {
 	for _, t := range c.runner.trials(s, of, i) {
 		way := t.version.Name() + " " + t.to.Name()
@@ -55,7 +56,7 @@ func (c *comparer) take(s *sample, of, i int) {
 	}
 }
 
-// flush compares the waiting objects of one conversion.
+// flush compares the results for the waiting objects of one conversion.
 func (c *comparer) flush(way string) {
 	all := c.waiting[way]
 	delete(c.waiting, way)
@@ -76,10 +77,10 @@ func (c *comparer) flush(way string) {
 	}
 }
 
-// judge compares the results of both subjects for an object.
+// judge compares the results of both subjects for one object.
 func (c *comparer) judge(j *judge, t *trial, _ []generate.Edit) (*Violation, bool) {
 	ours, err := j.subject.forward(t)
-	if !t.theirs.isKnown() { // The trial is new: the object was shrunk.
+	if !t.theirs.isKnown() { // The trial is new, because the object was shrunk.
 		t.theirs.document, t.theirs.err = c.theirs.convert(t.text, t.to)
 	}
 	switch {
@@ -115,8 +116,8 @@ func (c *comparer) judge(j *judge, t *trial, _ []generate.Edit) (*Violation, boo
 	return v, true
 }
 
-// taken returns an object with the metadata that an API server accepts from a webhook, without the complement
-// annotation.
+// taken returns an object without the annotation refract.dev/complement, and with only that metadata that an API server
+// accepts from a webhook.
 func taken(obj map[string]any) map[string]any {
 	metadata := map[string]any{}
 	for _, key := range []string{"labels", "annotations"} {

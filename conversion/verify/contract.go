@@ -10,8 +10,8 @@ import (
 	"refract.dev/tree"
 )
 
-// contract checks the answer to a review of two objects with complete metadata in the source version, and one object in
-// the target version. It follows the checks of API servers:
+// contract checks the answer to one review. The review has two objects of the source version with complete metadata,
+// and one object of the target version. The checks are those of API servers:
 // https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/#webhook-conversion
 func (j *judge) contract(t *trial, _ []generate.Edit) (*Violation, bool) {
 	out, err := j.subject.forward(t)
@@ -56,7 +56,7 @@ func (j *judge) contract(t *trial, _ []generate.Edit) (*Violation, bool) {
 	return nil, true
 }
 
-// stored returns an object with metadata as an API server stores it.
+// stored returns an object with the metadata that stored objects have.
 func stored(obj map[string]any, name string) map[string]any {
 	old, _ := obj["metadata"].(map[string]any)
 	metadata := maps.Clone(old)
@@ -85,7 +85,8 @@ func stored(obj map[string]any, name string) map[string]any {
 	return obj
 }
 
-// identity returns a violation if an object of an answer does not match the object at the same index in the review.
+// identity returns a violation if an object in the answer does not have the apiVersion, kind and metadata that belong
+// to the object at the same index of the review.
 func (j *judge) identity(t *trial, i int, given, got map[string]any) *Violation {
 	for key, want := range map[string]any{"apiVersion": t.to.APIVersion(), "kind": t.to.Kind()} {
 		if got[key] != want {
@@ -115,7 +116,7 @@ func (j *judge) identity(t *trial, i int, given, got map[string]any) *Violation 
 	return nil
 }
 
-// othersOf returns the annotations except the complement.
+// othersOf returns all annotations except refract.dev/complement.
 func othersOf(annotations any) any {
 	m, ok := annotations.(map[string]any)
 	if !ok {

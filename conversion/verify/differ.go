@@ -12,12 +12,12 @@ import (
 	"refract.dev/tree"
 )
 
-// nothing is an absent value.
+// nothing is the type of none, which stands for an absent value.
 type nothing struct{}
 
 var none any = nothing{}
 
-// shown returns a value as it appears in a violation.
+// shown returns a value in the form for violations: nil if it is absent.
 func shown(v any) any {
 	if v == none {
 		return nil
@@ -29,7 +29,7 @@ func shown(v any) any {
 type difference struct {
 	path      string
 	want, got any
-	// unreadable is the reason why an object cannot be decoded in its version, or "".
+	// unreadable is the reason why the object cannot be decoded in its version; "" if it can.
 	unreadable string
 }
 
@@ -46,7 +46,7 @@ func (d *difference) String() string {
 	}
 }
 
-// brief returns a value as shortened JSON.
+// brief returns the JSON of a value, cut to 60 characters.
 func brief(v any) string {
 	const most = 60
 	text := []rune(string(encode(v)))
@@ -58,21 +58,21 @@ func brief(v any) string {
 
 // differ compares trees.
 type differ struct {
-	// lenient allows got to have more members.
+	// lenient allows additional members in got.
 	lenient bool
-	// hollow allows added and removed objects without values. It is set if places are ignored, because an object around
-	// such a place may become empty.
+	// hollow allows added and removed objects that contain no values. It is set if values at some places are ignored,
+	// because an object around such a place may become empty.
 	hollow bool
 }
 
-// between is the value of the other version at a place.
+// between is the value that the other version has at a place.
 type between struct {
 	value any
-	// schema is the schema of the other version at this place, or nil.
+	// schema is the schema of the other version for this place; nil if it has none.
 	schema *schema.Structural
 }
 
-// member returns the value of the other version at a member.
+// member returns the value that the other version has for a member.
 func (b between) member(key string) between {
 	if b.value == unknown {
 		return between{value: unknown, schema: below(b.schema, key)}
@@ -80,8 +80,8 @@ func (b between) member(key string) between {
 	return between{value: memberOf(b.value, key), schema: below(b.schema, key)}
 }
 
-// element returns the value of the other version at the elements of a list. It is unknown, because elements cannot be
-// matched.
+// element returns the value that the other version has for an element of a list. Elements of the two versions cannot be
+// matched, so the value is unknown.
 func (b between) element() between {
 	if b.schema == nil {
 		return between{}
@@ -89,7 +89,7 @@ func (b between) element() between {
 	return between{value: unknown, schema: b.schema.Items}
 }
 
-// unknown is a value that may or may not be empty.
+// unknown stands for a value of which it is not known whether it is empty.
 var unknown any = struct{}{}
 
 // empty reports whether a value is absent or an empty object.
@@ -98,10 +98,10 @@ func empty(v any) bool {
 	return v == none || ok && len(members) == 0
 }
 
-// first returns the first difference, in the order of keys, or nil.
+// first returns the first difference between two values, in the order of keys; nil if there is none.
 //
-// The loss of an object without values is ignored if the other version has no place for it, or had other content there:
-// the object then only enclosed that content.
+// An object without values may get lost in two cases: the other version has no place for it, or the other version had
+// content in it. In the second case, the object existed only because of this content.
 func (d differ) first(path string, want, got any, via between) *difference {
 	switch w := want.(type) {
 	case map[string]any:
@@ -140,7 +140,7 @@ func (d differ) members(path string, want, got map[string]any, via between) *dif
 	return nil
 }
 
-// hollow reports whether a value is absent or has only objects in it.
+// hollow reports whether a value is absent, or contains nothing but objects.
 func hollow(v any) bool {
 	if v == none {
 		return true
@@ -152,7 +152,7 @@ func hollow(v any) bool {
 	return ok
 }
 
-// same reports whether two values are equal as JSON, or both absent.
+// same reports whether two values are equal as JSON, or both are absent.
 func same(a, b any) bool {
 	if a == none || b == none {
 		return a == b
@@ -170,7 +170,7 @@ func keysOf(objects ...map[string]any) []string {
 	return slices.Compact(keys)
 }
 
-// memberOf returns a member of a value, or none.
+// memberOf returns a member of a value; none if there is no such member.
 func memberOf(value any, key string) any {
 	if members, ok := value.(map[string]any); ok {
 		if v, ok := members[key]; ok {
@@ -180,8 +180,8 @@ func memberOf(value any, key string) any {
 	return none
 }
 
-// bare returns an object without the complement annotation, and without annotations or metadata that become empty. It
-// copies every object that it changes.
+// bare returns an object without the annotation refract.dev/complement. If annotations or metadata become empty, they
+// are removed as well. bare copies each object that it changes.
 func bare(obj map[string]any) map[string]any {
 	metadata, ok := obj["metadata"].(map[string]any)
 	if !ok {
@@ -203,7 +203,7 @@ func bare(obj map[string]any) map[string]any {
 	return obj
 }
 
-// headless returns an object without metadata, which cannot keep values.
+// headless returns an object without metadata. Such an object cannot keep values in an annotation.
 func headless(obj map[string]any) map[string]any {
 	obj = maps.Clone(obj)
 	delete(obj, "metadata")
@@ -213,7 +213,7 @@ func headless(obj map[string]any) map[string]any {
 // strict allows no losses.
 var strict = between{value: none, schema: anything}
 
-// inside returns the object in the other version for comparisons.
+// inside returns the object that the other version has, for comparisons.
 func inside(v *structural.Version, d *document) between {
 	return between{value: d.object, schema: v.Structural()}
 }

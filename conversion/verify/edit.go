@@ -12,18 +12,18 @@ import (
 	"refract.dev/conversion/structural/generate"
 )
 
-// mostEdits is the maximum number of simultaneous edits.
+// mostEdits is the maximum number of edits that are made together.
 const mostEdits = 2
 
 // planEdit generates edits of the object in the other version.
 func (j *judge) planEdit(t *trial, src generate.Source) []generate.Edit {
 	if out, err := j.subject.forward(t); err != nil || unconverted(out) || t.arrive() != nil {
-		return nil // No client may edit an incompletely converted object.
+		return nil // Clients cannot edit an object that was not converted completely.
 	}
 	return generate.Edits(src, t.to, t.decoded, mostEdits)
 }
 
-// edit checks that edits in the other version stay, and that all other values stay unchanged.
+// edit checks that edits in the other version stay, and that they change no other values.
 func (j *judge) edit(t *trial, edits []generate.Edit) (*Violation, bool) {
 	if _, err := j.subject.forward(t); err != nil || len(edits) == 0 || t.arrive() != nil {
 		return nil, false
@@ -36,7 +36,7 @@ func (j *judge) edit(t *trial, edits []generate.Edit) (*Violation, bool) {
 	stored, err := j.subject.convertObject(edited, t.version)
 	if err != nil {
 		if _, clean := j.subject.convertObject(bare(edited), t.version); clean != nil {
-			return nil, false // The failure is not caused by kept values.
+			return nil, false // Kept values are not the reason for the failure.
 		}
 		return j.broken(t, t.to, pathOf(edits[0].Path), "%s, does not convert back: %v", when, err), true
 	}
@@ -49,7 +49,7 @@ func (j *judge) edit(t *trial, edits []generate.Edit) (*Violation, bool) {
 		return j.differs(t, t.to, d, when+", and the way to "+t.version.Name()+" and back"), true
 	}
 	if unconverted(stored) {
-		return nil, true // The edited value does not convert, and is kept.
+		return nil, true // The edited value cannot be converted, and is kept.
 	}
 	if d := j.untouched(t, edited, stored.object); d != nil {
 		return j.differs(t, t.version, d, when+", an edit elsewhere"), true
@@ -57,7 +57,8 @@ func (j *judge) edit(t *trial, edits []generate.Edit) (*Violation, bool) {
 	return nil, true
 }
 
-// applied returns the object after the edits, as an API server stores it, if the API server accepts them.
+// applied returns the object after the edits, as an API server stores it. It returns false if the API server would
+// reject the edits.
 func applied(t *trial, edits []generate.Edit) (map[string]any, bool) {
 	changed, ok := generate.Apply(t.decoded, edits)
 	if !ok {
@@ -82,11 +83,11 @@ func described(edits []generate.Edit) string {
 }
 
 // untouched returns the first difference between the original object and the object that comes back after an edit in
-// the other version, except for values that the edit affects. An edit affects the values that it changes in an object
-// without kept values. It also affects all values of a rule if their original values no longer convert to the edited
-// value: they are parts of that value.
+// the other version. It ignores values that the edit affects. An edit affects the values that it changes in an object
+// without kept values. It may also affect other values of the same rule, because they are parts of the edited value.
+// This is the case if the object with their original values converts to another result.
 //
-// An object that is removed in the other version removes the object at the same place in this version.
+// If the edit removes an object in the other version, it also removes the object at the same place in this version.
 func (j *judge) untouched(t *trial, edited, stored map[string]any) *difference {
 	before, err := j.subject.convertObject(headless(t.out.document.object), t.version)
 	if err != nil {
@@ -129,8 +130,8 @@ func (j *judge) untouched(t *trial, edited, stored map[string]any) *difference {
 	return nil
 }
 
-// The method could reports whether the object still converts to the same after the lost values of a rule are restored.
-// It restores the values in stored.
+// The method could reports whether the object still converts to the same result with the original values of a rule. It
+// sets the original values in stored.
 func (j *judge) could(t *trial, stored map[string]any, all []loss, rule string) bool {
 	was, err := j.subject.convertObject(stored, t.to)
 	if err != nil {
@@ -154,7 +155,7 @@ func (j *judge) could(t *trial, stored map[string]any, all []loss, rule string) 
 	return err != nil || j.knowledge.compare(want, is.object, way) == nil
 }
 
-// vanished appends the places of objects that are in before and not in after.
+// vanished appends the places of the objects that are in before and not in after.
 func vanished(places []string, path string, before, after map[string]any) []string {
 	for _, key := range slices.Sorted(maps.Keys(before)) {
 		was, ok := before[key].(map[string]any)
@@ -170,31 +171,31 @@ func vanished(places []string, path string, before, after map[string]any) []stri
 	return places
 }
 
-// kept has four values of one place.
+// kept has the four values of a place that are compared.
 type kept struct {
-	// before and after are the converted values of the other version without and with the edit, if nothing is kept. If
-	// they are equal, the edit does not affect the place.
+	// before and after are the values of this version without and with the edit, if nothing is kept. If they are equal,
+	// the edit does not affect the place.
 	before, after any
-	// want is the original value, and got the value after the edit.
+	// want is the original value, and got is the value after the edit.
 	want, got any
-	// via is the value in the other version.
+	// via is the value that the other version has.
 	via between
-	// removed are the places of objects that edits have removed.
+	// removed are the places of objects that the edits have removed.
 	removed []string
 }
 
-// loss is a difference, with the member that differs.
+// loss is a difference at a place that the edit does not affect.
 type loss struct {
 	difference
 
-	// in is the object with the member, or nil. key is the name of the member, and was its original value.
+	// in is the object with the different member, or nil. key is the name of the member, and was is its original value.
 	in  map[string]any
 	key string
 	was any
 }
 
-// lost returns the differences at places that the edit does not affect. An edit affects a list as a whole, unless its
-// schema has keys. At is the enclosing object and the key of the value, or nil.
+// lost returns the differences at places that the edit does not affect. A list is affected as a whole, unless its
+// schema has keys. at has the object that contains the value and the key of the value; it may be nil.
 func (k kept) lost(path string, s *schema.Structural, at *loss) []loss {
 	if k.got == none && slices.Contains(k.removed, path) {
 		return nil
@@ -223,7 +224,7 @@ func (k kept) lost(path string, s *schema.Structural, at *loss) []loss {
 	return k.lostElements(path, s)
 }
 
-// differences returns all differences, one for each member that differs.
+// differences returns a difference for each member that differs.
 func (k kept) differences(path string, at *loss) []loss {
 	d := differ{}.first(path, k.want, k.got, k.via)
 	if d == nil {
@@ -246,7 +247,7 @@ func (k kept) differences(path string, at *loss) []loss {
 	return out
 }
 
-// hasRemoved reports whether an object inside a place was removed.
+// hasRemoved reports whether an object inside the place was removed.
 func (k kept) hasRemoved(path string) bool {
 	return slices.ContainsFunc(k.removed, func(removed string) bool {
 		return path == "" || strings.HasPrefix(removed, path+".")
@@ -270,8 +271,8 @@ func (k kept) lostElements(path string, s *schema.Structural) []loss {
 	return out
 }
 
-// like returns the element of a list with the same keys as another element; none if there is no such element, or
-// several.
+// like returns the element of a list that has the same keys as another element. It returns none if there is no such
+// element or more than one.
 func like(list, want any, s *schema.Structural) any {
 	elements, _ := list.([]any)
 	found := none
@@ -290,7 +291,7 @@ func like(list, want any, s *schema.Structural) any {
 	return found
 }
 
-// keyOf returns the value of a key, which may be the default.
+// keyOf returns the value of a key field of an element. If the field is absent, it returns the default.
 func keyOf(element any, key string, s *schema.Structural) any {
 	if v := memberOf(element, key); v != none {
 		return v
@@ -301,7 +302,7 @@ func keyOf(element any, key string, s *schema.Structural) any {
 	return none
 }
 
-// anything is the schema of fields that are kept without a schema.
+// anything is the schema of fields that are kept although they are not in the schema of their object.
 var anything = &schema.Structural{Extensions: schema.Extensions{XPreserveUnknownFields: true}}
 
 // below returns the schema of a member, or nil.

@@ -9,16 +9,16 @@ import (
 	"refract.dev/tree/raw"
 )
 
-// ErrContract is wrapped by errors of a [Subject] about answers that no API server would accept. Such answers violate
-// the law [Contract].
+// ErrContract is wrapped by errors of a [Subject] about an answer that no API server would accept. Such an answer
+// violates the law [Contract].
 var ErrContract = errors.New("no answer to the review")
 
-// Engine returns a subject that sends ConversionReviews of version v1 to an engine.
+// Engine returns a subject for an engine. The subject sends ConversionReviews of version v1 to the engine.
 func Engine(e *convert.Engine) Subject { return &reviewer{engine: e} }
 
 type reviewer struct{ engine *convert.Engine }
 
-// uid is the uid of all reviews: an engine must not depend on it.
+// uid is the uid of all reviews. The results of an engine must not depend on it.
 const uid = `"705ab4f5-6393-11e8-b7cc-42010a800002"`
 
 // Convert implements [Subject].
@@ -35,7 +35,7 @@ func (r *reviewer) Convert(_ context.Context, objects [][]byte, apiVersion strin
 	body = append(body, `]},"response":{}}`...)
 	answer, err := r.engine.Review(body)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // It says that it is about the review.
+		return nil, err //nolint:wrapcheck // The error already names the review.
 	}
 	text := answer.Bytes()
 	if err := answer.Err(); err != nil {

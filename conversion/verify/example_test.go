@@ -10,8 +10,8 @@ import (
 	"refract.dev/conversion/verify"
 )
 
-// A count in v1 is one less than in v2, and the reverse function is wrong. The annotation hides the error from clients
-// that read whole objects. A partial object, as in server-side apply, shows it.
+// A count in v1 is one less than in v2, and the function to v1 is wrong. Clients that read whole objects do not see the
+// error, because the annotation has the original value. A partial object, as in server-side apply, shows the error.
 func ExampleRun() {
 	spec := map[string]any{"type": "object", "properties": map[string]any{
 		"count": map[string]any{"type": "integer", "minimum": int64(0), "maximum": int64(100)},
@@ -49,7 +49,7 @@ func ExampleRun() {
 	// map[count:0] want 0 got 1
 }
 
-// Two converters are compared before one replaces the other.
+// Two converters are compared before one of them replaces the other.
 func ExampleCompare() {
 	spec := map[string]any{"type": "object", "properties": map[string]any{
 		"list": map[string]any{"type": "array", "items": map[string]any{"type": "string"}},

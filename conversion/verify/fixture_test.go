@@ -19,8 +19,8 @@ import (
 
 const group = "example.org"
 
-// crd returns a definition of the kind Thing. The arguments alternate between the name of a version and the schema of
-// its spec. The first version is the storage version.
+// crd returns a definition of the kind Thing. The arguments are pairs of the name of a version and the schema of its
+// spec. The first version is the storage version.
 func crd(versions ...any) map[string]any {
 	list := []any{}
 	for i := 0; i < len(versions); i += 2 {
@@ -117,11 +117,11 @@ func move(obj map[string]any, from, to string) {
 	}
 }
 
-// known is a Knowledge with functions, which may be nil.
+// known is a Knowledge with functions. Each function may be nil.
 type known struct {
 	normalize func(version string, obj map[string]any) map[string]any
 	mayLose   map[string][]string
-	// rules are names of rules by paths. With nil rules, each path is its own rule.
+	// rules are the names of rules, by path. If rules is nil, each path is the name of its own rule.
 	rules map[string]string
 }
 
@@ -141,7 +141,7 @@ func (k known) RuleAt(_, _, path string) string {
 	return "rule of " + path
 }
 
-// leaves counts scalars and empty values.
+// leaves returns the number of scalars and empty values in a value.
 func leaves(v any) int {
 	switch v := v.(type) {
 	case map[string]any:
@@ -262,5 +262,5 @@ var knownPizza = known{normalize: func(_ string, obj map[string]any) map[string]
 	return obj
 }}
 
-// pizzaV3 is the rest of the schema of v3 after its crust.
+// pizzaV3 is the part of the schema of v3 after the field crust.
 var pizzaV3 = strings.Replace(strings.TrimPrefix(pizzaV2, "v2: {type: object, properties: {\n\t"), ", crust: {type: string}", "", 1)

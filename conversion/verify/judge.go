@@ -15,16 +15,16 @@ import (
 	"refract.dev/tree"
 )
 
-// judge decides whether a trial violates a law. It depends on no other trials, and not on the treatment of violations.
-// So violations can be shrunk by calling it repeatedly.
+// judge decides whether a trial violates a law. The decision does not depend on other trials. So a violation can be
+// shrunk by trials with smaller objects.
 type judge struct {
 	subject   caller
 	knowledge knowledge
 	hub       *structural.Version
 }
 
-// broken returns a violation by a trial. The runner adds the law, and the object unless the violation is about another
-// one.
+// broken returns the violation of a law by a trial. The runner adds the law. It also adds the object, unless the caller
+// of broken sets another one.
 func (j *judge) broken(t *trial, at *structural.Version, path, format string, args ...any) *Violation {
 	other := t.version
 	if at == t.version {
@@ -35,11 +35,11 @@ func (j *judge) broken(t *trial, at *structural.Version, path, format string, ar
 	return v
 }
 
-// failed returns a violation by a failed conversion. Its path is the place at the start of the error, if one of the
-// versions has that place.
+// failed returns a violation for a failed conversion. Its path is the place at the beginning of the error, if one of
+// the versions has this place.
 func (j *judge) failed(t *trial, err error, format string, args ...any) *Violation {
 	place, args := placeOf(err), append(args, err)
-	for _, at := range []*structural.Version{t.version, t.to, j.hub} { // Between two spokes, objects go through the hub.
+	for _, at := range []*structural.Version{t.version, t.to, j.hub} { // A conversion between two spokes goes through the hub.
 		if _, ok := general(at.Structural(), firstOf(place)); ok && place != "" {
 			return j.broken(t, at, place, format, args...)
 		}
@@ -47,8 +47,8 @@ func (j *judge) failed(t *trial, err error, format string, args ...any) *Violati
 	return j.broken(t, t.version, "", format, args...)
 }
 
-// differs returns a violation for a difference between objects of a version. The message has the form "subject verb",
-// such as "spec.size is lost, after the way there and back".
+// differs returns a violation for a difference between two objects of a version. The message begins with the path and a
+// verb, such as "spec.size is lost".
 func (j *judge) differs(t *trial, at *structural.Version, d *difference, when string) *Violation {
 	subject := d.path
 	if subject == "" {
@@ -59,8 +59,8 @@ func (j *judge) differs(t *trial, at *structural.Version, d *difference, when st
 	return v
 }
 
-// roundTrip checks the conversion there and back, with and without metadata. An object without metadata has no
-// annotation, so it shows whether functions are inverses.
+// roundTrip checks that an object comes back from the other version, with and without its metadata. Without metadata
+// there is no annotation, so functions that are not inverses cannot hide behind kept values.
 func (j *judge) roundTrip(t *trial, _ []generate.Edit) (*Violation, bool) {
 	out, err := j.subject.forward(t)
 	if err != nil {
@@ -75,11 +75,11 @@ func (j *judge) roundTrip(t *trial, _ []generate.Edit) (*Violation, bool) {
 		return j.differs(t, t.version, d, "from "+t.version.Name()+" to "+t.to.Name()+" and back"), true
 	}
 	if unconverted(out) {
-		return nil, true // All of it is kept in the annotation, so it cannot come back without.
+		return nil, true // The annotation keeps the whole object, so it cannot come back without the annotation.
 	}
 	part := headless(t.object)
 	if out, err = j.subject.convertObject(part, t.to); err != nil {
-		return nil, true // The law Partial reports this failure.
+		return nil, true // The law Partial reports this error.
 	}
 	if back, err = j.subject.convert(out.text(), t.version); err != nil {
 		v := j.failed(t, err, "without metadata, converts to %s, but not back: %v", t.to.Name())
@@ -96,7 +96,8 @@ func (j *judge) roundTrip(t *trial, _ []generate.Edit) (*Violation, bool) {
 	return nil, true
 }
 
-// planPartial removes fields that other managers may have applied, and metadata except, in some cases, labels.
+// planPartial removes fields that other field managers may have applied. It also removes the metadata; some objects
+// keep labels.
 func (*judge) planPartial(t *trial, src generate.Source) []generate.Edit {
 	edits := generate.Parts(src, t.version, t.object)
 	if src.Uint64()%4 == 0 {
@@ -106,7 +107,7 @@ func (*judge) planPartial(t *trial, src generate.Source) []generate.Edit {
 	return append(edits, generate.Edit{Path: []any{"metadata"}, Removed: true})
 }
 
-// partial compares the conversion of a part of an object with the conversion of the whole.
+// partial compares the result for a part of an object with the result for the whole object.
 func (j *judge) partial(t *trial, edits []generate.Edit) (*Violation, bool) {
 	whole, err := j.subject.forward(t)
 	if err != nil || unconverted(whole) {
@@ -146,11 +147,12 @@ func (j *judge) partial(t *trial, edits []generate.Edit) (*Violation, bool) {
 	return nil, true
 }
 
-// hollowed returns a violation if a part comes back with an additional object without values, such as an empty spec.
+// hollowed returns a violation if a part comes back with an additional object that contains no values, such as an empty
+// spec.
 func (j *judge) hollowed(t *trial, part map[string]any, out *document) *Violation {
 	back, err := j.subject.convert(out.text(), t.version)
 	if err != nil {
-		return nil // The round trips report this failure.
+		return nil // The round trips report this error.
 	}
 	path := emptied("", headless(part), headless(back.object))
 	if path == "" {
@@ -161,7 +163,7 @@ func (j *judge) hollowed(t *trial, part map[string]any, out *document) *Violatio
 	return v
 }
 
-// emptied returns the first path where an object without values was added.
+// emptied returns the path of the first added object that contains no values; "" if there is none.
 func emptied(path string, was, is any) string {
 	if was == none && hollow(is) {
 		return path
@@ -175,12 +177,12 @@ func emptied(path string, was, is any) string {
 	return ""
 }
 
-// invented returns the first path where a part has a value and the whole has none. All elements of a list are one
-// place: wholes are all values of the whole at this place.
+// invented returns the first path at which the part has a value and the whole has none, and the value. All elements of
+// a list count as one place: wholes are all values of the whole at this place.
 func invented(path string, wholes []any, part any) (string, any) {
 	if len(wholes) == 0 {
 		if hollow(part) {
-			return "", nil // It only encloses other fields.
+			return "", nil // The value only contains other fields.
 		}
 		return path, part
 	}
@@ -212,15 +214,15 @@ func invented(path string, wholes []any, part any) (string, any) {
 	return "", nil
 }
 
-// valid checks the converted object against the schema. A recorded object that is itself invalid only has to convert,
-// since otherwise clients could not read it.
+// valid checks the converted object against its schema. A recorded object that is itself invalid only has to convert,
+// because otherwise clients could not read it.
 func (j *judge) valid(t *trial, _ []generate.Edit) (*Violation, bool) {
 	out, err := j.subject.forward(t)
 	switch {
 	case errors.Is(err, ErrContract):
 		return nil, false
 	case err == nil && unconverted(out):
-		return nil, true // The schema may require the missing part, and no client may write the object in this form.
+		return nil, true // The schema may require the missing part. No client may write the object in this form.
 	case err != nil:
 		return j.failed(t, err, "cannot be converted to %s: %v", t.to.Name()), true
 	case t.invalid != "":
@@ -247,12 +249,12 @@ func (j *judge) valid(t *trial, _ []generate.Edit) (*Violation, bool) {
 	return nil, true
 }
 
-// unconverted reports whether an object is marked as incompletely converted: see [convert.Keep].
+// unconverted reports whether an object has the annotation of incompletely converted objects: see [convert.Keep].
 func unconverted(out *document) bool {
 	return memberOf(memberOf(out.object["metadata"], "annotations"), convert.Unconverted) != none
 }
 
-// placeOf returns the place at the start of an error, or "".
+// placeOf returns the place at the beginning of an error; "" if there is none.
 func placeOf(err error) string {
 	place, _, found := strings.Cut(err.Error(), ": ")
 	if !found || strings.ContainsAny(place, " ") {
@@ -261,7 +263,7 @@ func placeOf(err error) string {
 	return place
 }
 
-// pointed converts a JSON pointer into an object to a path.
+// pointed converts a JSON pointer to a path in an object.
 func pointed(pointer string, obj map[string]any) string {
 	var path string
 	at := any(obj)
@@ -280,8 +282,8 @@ func pointed(pointer string, obj map[string]any) string {
 	return path
 }
 
-// defaulting checks the effect of defaults: of the source version before the conversion, and of the target version if
-// objects are stored in it.
+// defaulting checks the effect of defaults: those of the source version before the conversion, and those of the target
+// version after it, as if the object were stored in that version.
 func (j *judge) defaulting(t *trial, _ []generate.Edit) (*Violation, bool) {
 	if out, err := j.subject.forward(t); err != nil || unconverted(out) || t.arrive() != nil {
 		return nil, false
@@ -316,7 +318,7 @@ func (j *judge) defaulting(t *trial, _ []generate.Edit) (*Violation, bool) {
 	return nil, true
 }
 
-// triangle compares the conversion through a third version with the direct one.
+// triangle compares a conversion through a third version with the direct conversion.
 func (j *judge) triangle(t *trial, _ []generate.Edit) (*Violation, bool) {
 	if t.over == nil {
 		return nil, false
@@ -343,7 +345,7 @@ func (j *judge) triangle(t *trial, _ []generate.Edit) (*Violation, bool) {
 // repeats is the number of repeated conversions of one object.
 const repeats = 3
 
-// deterministic compares the bytes of repeated conversions.
+// deterministic compares the bytes of repeated conversions of the same object.
 func (j *judge) deterministic(t *trial, _ []generate.Edit) (*Violation, bool) {
 	out, err := j.subject.forward(t)
 	if err != nil {
@@ -371,7 +373,7 @@ func (j *judge) deterministic(t *trial, _ []generate.Edit) (*Violation, bool) {
 	return j.unlike(t, out, among, err, "between others"), true
 }
 
-// unlike returns a violation if the result of a repeated conversion differs from the first result.
+// unlike returns a violation if a repeated conversion has another result than the first one.
 func (j *judge) unlike(t *trial, out, again *document, err error, when string) *Violation {
 	switch {
 	case errors.Is(err, ErrContract):
@@ -387,7 +389,7 @@ func (j *judge) unlike(t *trial, out, again *document, err error, when string) *
 	return j.broken(t, t.to, "", "converts to %s with other bytes %s", t.to.Name(), when)
 }
 
-// The bounds of the size of converted objects.
+// Limits of the size of converted objects.
 const (
 	growth = 16
 	extra  = 64 << 10
@@ -430,8 +432,8 @@ func (j *judge) bounded(t *trial, _ []generate.Edit) (*Violation, bool) {
 		t.to.Name(), len(t.text), strings.Join(sizes, ", ")), true
 }
 
-// weight returns the size of a value in bytes. In a list with maxItems, only the largest element counts, because the
-// schema permits the length.
+// weight returns the size of a value in bytes. In a list with maxItems in its schema, only the largest element counts,
+// because the schema limits the length.
 func weight(value any, s *schema.Structural) int {
 	n := 0
 	switch value := value.(type) {

@@ -2,13 +2,13 @@ package verify
 
 import "refract.dev/conversion/structural"
 
-// knowledge is the information from the author of a conversion: the objects that mean the same, and the values that may
-// get lost. Without information, only equal objects mean the same.
+// knowledge is information that the author of a conversion has given: objects with the same meaning, and values that
+// may get lost. Without this information, only equal objects mean the same.
 type knowledge struct {
 	of Knowledge // May be nil.
 }
 
-// ruleAt returns the rule for a path of a version, or "".
+// ruleAt returns the rule for a path of a version; "" if there is none.
 func (k knowledge) ruleAt(version, other *structural.Version, path string) string {
 	if k.of == nil || path == "" {
 		return ""
@@ -16,25 +16,25 @@ func (k knowledge) ruleAt(version, other *structural.Version, path string) strin
 	return k.of.RuleAt(version.Name(), other.Name(), firstOf(path))
 }
 
-// comparison defines how two objects of a version are compared.
+// comparison has the conditions of a comparison of two objects of a version.
 type comparison struct {
 	version *structural.Version
-	// toward are the other versions that the objects were converted to.
+	// toward are the versions to which the objects were converted.
 	toward []*structural.Version
-	// loses are the places where they may differ.
+	// loses are the places at which the objects may differ.
 	loses [][]string
-	// via is the object in the other version.
+	// via is the object that the other version had.
 	via     between
 	lenient bool
 }
 
-// over returns the comparison for objects of a version that were converted to another version, where d is the result.
+// over returns the comparison for objects of version that were converted to other. d is the result of that conversion.
 func over(version, other *structural.Version, d *document) comparison {
 	return comparison{version: version, toward: []*structural.Version{other}, via: inside(other, d)}
 }
 
-// compare returns the first difference between two objects. It ignores defaults, and differences that do not matter for
-// one of the other versions. The defaults of want are filled in.
+// compare returns the first difference between two objects; nil if there is none. It ignores defaults: want must
+// already have them. It also ignores differences without a meaning for a conversion to one of the versions in c.toward.
 func (k knowledge) compare(want, got map[string]any, c comparison) *difference {
 	want, got = bare(want), bare(got)
 	d := differ{lenient: c.lenient}
@@ -67,7 +67,7 @@ func (k knowledge) compare(want, got map[string]any, c comparison) *difference {
 	return found
 }
 
-// normalized returns the normal forms of two objects, if both have one.
+// normalized returns the normal forms of two objects. It returns false if one of them has none.
 func (k knowledge) normalized(version, other *structural.Version, a, b map[string]any) (x, y map[string]any, ok bool) {
 	if k.of == nil {
 		return nil, nil, false
@@ -80,7 +80,7 @@ func (k knowledge) normalized(version, other *structural.Version, a, b map[strin
 	return x, y, err == nil
 }
 
-// mayLose returns the places of values that may get lost without an annotation.
+// mayLose returns the places whose values may get lost without an annotation.
 func (k knowledge) mayLose(version, other *structural.Version) [][]string {
 	if k.of == nil {
 		return nil
@@ -92,7 +92,7 @@ func (k knowledge) mayLose(version, other *structural.Version) [][]string {
 	return out
 }
 
-// pair returns the normal forms of two values that are objects.
+// pair returns the normal forms of two values that are whole objects.
 func (k knowledge) pair(version, other *structural.Version, a, b any) (x, y any, ok bool) {
 	before, _ := a.(map[string]any)
 	after, _ := b.(map[string]any)

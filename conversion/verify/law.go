@@ -21,7 +21,7 @@ const (
 	Contract       Law = "Contract"
 )
 
-// Agreement is the law that [Compare] checks. It is about two conversions.
+// Agreement is the law that [Compare] checks: two conversions give the same results.
 const Agreement Law = "Agreement"
 
 // LawInfo describes a law.
@@ -31,7 +31,7 @@ type LawInfo struct {
 	Summary string `json:"summary"`
 }
 
-// Laws returns the ten laws, in the order of reports. The caller owns the slice.
+// Laws returns the ten laws in the order of reports. The caller owns the slice.
 func Laws() []LawInfo {
 	out := make([]LawInfo, len(laws))
 	for i := range laws {
@@ -47,11 +47,12 @@ type law struct {
 	// judge returns a violation or nil, and whether the law applies to the trial. For example, a law about two objects
 	// does not apply if one of them cannot be converted.
 	judge func(*judge, *trial, []generate.Edit) (*Violation, bool)
-	// plan returns the edits for judge; nil for a law without edits.
+	// plan returns the edits for judge; nil for laws without edits.
 	plan func(*judge, *trial, generate.Source) []generate.Edit
-	// tries is the maximum number of plans until judge applies to one.
+	// tries is the maximum number of plans. The runner makes another plan if judge does not apply to the edits.
 	tries int
-	// about reports whether the law applies to objects of the hub, or of a spoke; nil for both.
+	// about reports whether the law applies to objects of the hub (true) or of a spoke (false); nil if it applies to
+	// both.
 	about func(hub bool) bool
 }
 

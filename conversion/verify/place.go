@@ -27,7 +27,7 @@ func member(path, key string) string {
 // element returns the path of an element.
 func element(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
-// pathOf converts steps to a path.
+// pathOf converts a list of names and indexes to a path.
 func pathOf(place []any) string {
 	var path string
 	for _, step := range place {
@@ -41,10 +41,10 @@ func pathOf(place []any) string {
 	return path
 }
 
-// each is the step for all elements of a list, or all values of a table.
+// each is the step for each element of a list, and for each value of a table.
 const each = "[*]"
 
-// parsePlace returns the steps of a place. A group of fields of one object becomes several places.
+// parsePlace returns the steps of a place. For a group of fields it returns a place for each field.
 func parsePlace(text string) [][]string {
 	if open := strings.IndexByte(text, '{'); open >= 0 && !strings.Contains(text[:open], `"`) {
 		if end := strings.IndexByte(text[open:], '}'); end > 0 {
@@ -66,14 +66,14 @@ func parsePlace(text string) [][]string {
 	return [][]string{steps}
 }
 
-// nextStep returns the first step of a place, without quotes, and the rest of the place.
+// nextStep returns the first step of a place, unquoted, and the rest of the place.
 func nextStep(text string) (step, rest string) {
 	switch {
 	case strings.HasPrefix(text, each):
 		return each, text[len(each):]
 	case strings.HasPrefix(text, `["`):
 		if quoted, err := strconv.QuotedPrefix(text[1:]); err == nil {
-			key, _ := strconv.Unquote(quoted) // Already found to be quoted.
+			key, _ := strconv.Unquote(quoted) // Cannot fail: the text is quoted.
 			return key, strings.TrimPrefix(text[1+len(quoted):], "]")
 		}
 	case strings.HasPrefix(text, "."):
@@ -85,7 +85,7 @@ func nextStep(text string) (step, rest string) {
 	return text, ""
 }
 
-// firstOf returns the place of the first field of a group; other places unchanged.
+// firstOf returns the place of the first field of a group. Other places stay unchanged.
 func firstOf(place string) string {
 	open := strings.IndexByte(place, '{')
 	if open < 0 || strings.Contains(place[:open], `"`) {
@@ -99,8 +99,8 @@ func firstOf(place string) string {
 	return place[:open] + strings.TrimSpace(name) + rest
 }
 
-// general replaces the indexes of list elements and the keys of tables in a path by [*], and reports whether the schema
-// has such a place.
+// general replaces indexes of list elements and keys of tables in a path by [*]. It returns false if the schema has no
+// such place.
 func general(s *schema.Structural, path string) (string, bool) {
 	var out string
 	for rest := path; rest != ""; {
@@ -130,8 +130,8 @@ func general(s *schema.Structural, path string) (string, bool) {
 	return out, true
 }
 
-// without returns a value without the value at a place, and reports whether nothing remains. It also removes objects
-// and lists that become empty. It copies every object and list that it changes.
+// without returns a value without the part at a place. gone is true if nothing remains. Objects and lists that become
+// empty are removed as well. without copies each object and list that it changes.
 func without(value any, place []string) (out any, gone bool) {
 	if len(place) == 0 {
 		return nil, true

@@ -68,7 +68,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// The loss of an object without values is ignored if the object only enclosed other content.
+// TestHollowObjects: an object without values may get lost if it existed only because of other content.
 func TestHollowObjects(t *testing.T) {
 	cases := map[string]struct {
 		reason, want, got, via string

@@ -14,21 +14,21 @@ import (
 
 // runner checks the laws with one object after the other, and collects the results.
 type runner struct {
-	ctx      context.Context //nolint:containedctx // It lives as long as a call of Run.
+	ctx      context.Context //nolint:containedctx // Valid only during a call of Run.
 	options  Options
 	versions []*structural.Version
 	laws     []law
 	judge    judge
 	report   *Report
-	// mates are convertible objects, by the names of the source and target version.
+	// mates are objects that can be converted, by source version and target version.
 	mates map[string][]byte
-	// seen has the indexes of known violations of a law, by violationKey.
+	// seen has the index of each known violation of a law, by violationKey.
 	seen map[string]int
-	// shrunk counts the shrunk violations of each law.
+	// shrunk is the number of shrunk violations of each law.
 	shrunk map[Law]int
 }
 
-// newRunner checks the options, and fills in defaults.
+// newRunner checks the options, and sets defaults.
 func newRunner(ctx context.Context, s Subject, o Options) (*runner, error) {
 	if o.Definition == nil {
 		return nil, errors.New("verifying: want a definition")
@@ -77,8 +77,8 @@ func orDefault(n, usual int) int {
 	return n
 }
 
-// run checks the recorded objects first, and then generated objects of each version in turn, so that all versions get a
-// share if the time is not sufficient.
+// run checks the recorded objects first. Then it checks generated objects, one of each version in turn, so that a time
+// limit affects all versions.
 func (r *runner) run() (*Report, error) {
 	err := r.each(func(s *sample, of, i int) { r.checkObject(s, of, i) })
 	if err != nil {
@@ -87,7 +87,7 @@ func (r *runner) run() (*Report, error) {
 	return r.report, nil
 }
 
-// each calls do with each object, the index of its version, and its number among the objects of the version.
+// each calls do with each object, the index of its version, and its number among the objects of that version.
 func (r *runner) each(do func(s *sample, of, i int)) error {
 	numbers := make([]int, len(r.versions))
 	take := func(s *sample, of int) {
@@ -138,7 +138,7 @@ func (r *runner) recorded(take func(*sample, int)) error {
 			return fmt.Errorf("verifying %s: recorded object %d: %s", r.options.Definition.Name(), i, why)
 		}
 		if r.ctx.Err() != nil {
-			return nil //nolint:nilerr // The report says that it is not complete.
+			return nil //nolint:nilerr // The report says that it is incomplete.
 		}
 		if s.recorded = i + 1; why != "" {
 			r.report.Invalid = append(r.report.Invalid, Invalid{Recorded: i, Why: why})
@@ -161,14 +161,16 @@ type pool struct {
 	report  *Report
 	src     generate.Source
 	small   []map[string]any
-	// left is the number of objects still to return, attempts the remaining number of random attempts.
+	// left is the number of objects that next may still return. attempts is the remaining number of random objects to
+	// try.
 	left, attempts int
-	// random is the number of valid random objects, and large the number of invalid large objects since the last one.
+	// random is the number of valid random objects. large is the number of invalid large objects since the last valid
+	// object.
 	random, large int
 }
 
-// Large objects take much time and find little more than small ones. So only the 16th, 32nd, 64th random object and so
-// on is large, if one is valid within largeTries attempts.
+// Large objects take much time and find few additional violations. So only the 16th, 32nd, 64th random object and so on
+// are large. If largeTries large objects in a row are invalid, a small one takes their place.
 const (
 	firstLarge = 16
 	room       = 4000
@@ -186,10 +188,10 @@ func (p *pool) object() map[string]any {
 	return generate.Object(p.src, p.version, o)
 }
 
-// attempts is the maximum number of random attempts for each requested object.
+// attempts is the maximum number of random objects to try for each requested object.
 const attempts = 10
 
-// newPool returns the pool of a version, which returns small objects first.
+// newPool returns the pool of a version. The pool returns small objects first.
 func (r *runner) newPool(v *structural.Version, of int) *pool {
 	p := &pool{
 		version: v, result: &r.report.Versions[of], report: r.report,
@@ -206,8 +208,8 @@ func (r *runner) newPool(v *structural.Version, of int) *pool {
 	return p
 }
 
-// next returns the next valid object, or nil at the end. It also checks the end of ctx: if the rules of a schema reject
-// nearly all objects, a valid object takes long to find.
+// next returns the next valid object; nil after the last one. It also returns nil after the end of ctx: if the rules of
+// a schema reject nearly all objects, it takes long to find a valid one.
 func (p *pool) next(ctx context.Context) *sample {
 	for p.left > 0 && ctx.Err() == nil {
 		var obj map[string]any
@@ -236,7 +238,7 @@ func (p *pool) next(ctx context.Context) *sample {
 	return nil
 }
 
-// checkObject checks all laws with an object.
+// checkObject checks all laws with one object.
 func (r *runner) checkObject(s *sample, of, i int) {
 	lacks := ""
 	defer func() {
@@ -263,8 +265,9 @@ func (r *runner) checkObject(s *sample, of, i int) {
 	}
 }
 
-// trials returns the conversions of an object: from the hub to all spokes, from a spoke to the hub and to one other
-// spoke in turn, and for a recorded object to all versions.
+// trials returns the conversions to check with an object. An object of the hub is converted to each spoke. An object of
+// a spoke is converted to the hub and to one other spoke, which changes from object to object. A recorded object is
+// converted to all versions.
 func (r *runner) trials(s *sample, of, i int) []*trial {
 	var others []int
 	for j := range r.versions {
@@ -287,7 +290,7 @@ func (r *runner) trials(s *sample, of, i int) []*trial {
 	return out
 }
 
-// check checks a law with a trial. A law with edits gets other edits if it does not apply to the first ones.
+// check checks a law with a trial. If the law has edits and does not apply to them, check tries other edits.
 func (r *runner) check(l *law, result *LawResult, t *trial, of, i uint64) {
 	if l.about != nil && !l.about(t.version.Name() == r.options.Hub) {
 		return
@@ -299,7 +302,7 @@ func (r *runner) check(l *law, result *LawResult, t *trial, of, i uint64) {
 		}
 		v, checked := l.judge(&r.judge, t, edits)
 		if r.ctx.Err() != nil {
-			return // A conversion may have failed because ctx has ended.
+			return // The end of ctx may be the reason for the violation.
 		}
 		if !checked {
 			continue
@@ -313,9 +316,8 @@ func (r *runner) check(l *law, result *LawResult, t *trial, of, i uint64) {
 	}
 }
 
-// record shrinks a new violation and adds it to the result; if the result has enough violations, it discards the new
-// one. If the object is one of the recorded objects of the options, its index is added to the violation, whether the
-// violation is new or known.
+// record shrinks a new violation and adds it to the result, unless the result already has enough violations. If the
+// object is a recorded one, record adds its index to the new violation, or to a known violation with the same key.
 func (r *runner) record(l *law, result *LawResult, t *trial, edits []generate.Edit, v *Violation) {
 	first := violationKey(l, t, v)
 	at, known := r.seen[first]
@@ -337,7 +339,8 @@ func (r *runner) record(l *law, result *LawResult, t *trial, edits []generate.Ed
 	}
 }
 
-// violationKey returns the key of equal violations by different objects: the rule, or else the place.
+// violationKey returns a key that is equal for the same violation by different objects. It contains the rule or, if no
+// rule is known, the place.
 func violationKey(l *law, t *trial, v *Violation) string {
 	if v.Rule != "" {
 		return fmt.Sprintf("%s %s", l.Name, v.Rule)
@@ -352,7 +355,7 @@ func violationKey(l *law, t *trial, v *Violation) string {
 	return fmt.Sprintf("%s %s %s %s", l.Name, v.From, v.To, place)
 }
 
-// source returns the random source for a position in the order of objects.
+// source returns the random source for the object or trial with these numbers.
 func (r *runner) source(parts ...uint64) generate.Source {
 	seed := r.options.Seed
 	for _, p := range parts {

@@ -36,7 +36,7 @@ func TestRunDependsOnTheSeedAlone(t *testing.T) {
 	}
 }
 
-// asked counts objects, and cancels a context after a number of them.
+// asked counts the objects, and cancels a context after a given number of objects.
 type asked struct {
 	each
 
@@ -54,7 +54,7 @@ func (a *asked) Convert(ctx context.Context, objects [][]byte, apiVersion string
 	return a.each.Convert(ctx, objects, apiVersion)
 }
 
-// The end of ctx is never a violation, not even if a conversion fails because of it.
+// TestRunEndsInTime: the end of ctx is never a violation, even if it makes a conversion fail.
 func TestRunEndsInTime(t *testing.T) {
 	d := definition(t, plainV1, plainV2)
 	for _, left := range []int{1, 2, 3, 10, 100, 500} {
@@ -84,9 +84,9 @@ func TestRunEndsInTime(t *testing.T) {
 	}
 }
 
-// brief is a context that ends after a number of calls of Err.
+// brief is a context that ends after a given number of calls of Err.
 type brief struct {
-	context.Context //nolint:containedctx // brief is a context itself.
+	context.Context //nolint:containedctx // brief is itself a context.
 
 	left int
 }
@@ -98,7 +98,7 @@ func (b *brief) Err() error {
 	return nil
 }
 
-// The end of ctx also stops the generation of objects that are all rejected.
+// TestRunEndsWhileNothingIsValid: the end of ctx also ends the generation of objects if all objects are invalid.
 func TestRunEndsWhileNothingIsValid(t *testing.T) {
 	r, err := verify.Run(&brief{Context: t.Context(), left: 20}, each(same), verify.Options{
 		Definition: demanding(t, "self.size == self.size + 'x'"), Hub: "v2", Versions: []string{"v1", "v2"},
@@ -111,7 +111,7 @@ func TestRunEndsWhileNothingIsValid(t *testing.T) {
 	}
 }
 
-// demanding returns a definition of the kind Thing whose spec is required, and has a CEL rule.
+// demanding returns a definition of the kind Thing. The spec is required and has a CEL rule.
 func demanding(tb testing.TB, rule string) *structural.Definition {
 	tb.Helper()
 	spec := map[string]any{
@@ -168,7 +168,8 @@ func TestRunErrors(t *testing.T) {
 	}
 }
 
-// The report has the number of rejected objects and the reason, because laws with few checks are not reliable.
+// TestRunReportsWhatIsRefused: the report has the number of rejected objects and the reason, because results from few
+// objects are not reliable.
 func TestRunReportsWhatIsRefused(t *testing.T) {
 	r, err := verify.Run(t.Context(), each(same), verify.Options{
 		Definition: demanding(t, "self.count == 42"), Hub: "v2", Versions: []string{"v1", "v2"}, Objects: 100,
@@ -182,8 +183,8 @@ func TestRunReportsWhatIsRefused(t *testing.T) {
 	}
 }
 
-// Recorded objects are checked even if no objects are generated. Recorded objects that an API server would now reject
-// are checked by all laws except Valid.
+// TestRunWithRecordedObjects: recorded objects are checked even if no objects are generated. A recorded object that an
+// API server would now reject is checked by all laws except Valid.
 func TestRunWithRecordedObjects(t *testing.T) {
 	thing := func(count any) map[string]any {
 		return map[string]any{
@@ -225,8 +226,8 @@ func TestRunWithRecordedObjects(t *testing.T) {
 	}
 }
 
-// A recorded object that does not convert is a violation, whether it is valid or not. Each target version has a
-// violation, and each object has its own message.
+// TestRunWithRecordedObjectsThatFail: a recorded object that cannot be converted is a violation, even if it is invalid.
+// There is a violation for each target version, and each object has its own message.
 func TestRunWithRecordedObjectsThatFail(t *testing.T) {
 	thing := func(size string) map[string]any {
 		return map[string]any{"apiVersion": "example.org/v1", "kind": "Thing", "metadata": map[string]any{"name": "real"}, "spec": map[string]any{"size": size}}
@@ -259,8 +260,9 @@ func TestRunWithRecordedObjectsThatFail(t *testing.T) {
 	}
 }
 
-// A law has one violation for each rule, regardless of the number of places, and not more than the maximum. A rule that
-// first violates the law together with another rule is reported on its own, too.
+// TestRunFindsOneOfEachRule: a law has at most one violation for each rule, even if the rule has several places, and no
+// more than the maximum. A rule that at first violates the law only together with another rule gets a violation of its
+// own later.
 func TestRunFindsOneOfEachRule(t *testing.T) {
 	drop := each(func(obj map[string]any, _, to string) (map[string]any, error) {
 		if s, ok := spec(obj); ok && to == "v2" {
@@ -292,7 +294,7 @@ func TestRunFindsOneOfEachRule(t *testing.T) {
 	}
 }
 
-// A law can have several violations, and all of them differ.
+// TestRunFindsSeveral: a law can have several violations. All of them differ.
 func TestRunFindsSeveral(t *testing.T) {
 	drop := each(func(obj map[string]any, _, to string) (map[string]any, error) {
 		if s, ok := spec(obj); ok && to == "v2" {

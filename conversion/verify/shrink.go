@@ -11,15 +11,15 @@ import (
 
 var indexes = regexp.MustCompile(`\[\d+\]`)
 
-// mostShrinking limits the work to shrink one violation: the total size in bytes of all tried objects, plus perAttempt
-// bytes for the fixed cost of each attempt. This takes a second or two for the first violation of a law, and a fraction
-// for each further one.
+// mostShrinking limits the work for shrinking one violation. It is the total size in bytes of all tried objects; each
+// attempt counts perAttempt bytes in addition, for its fixed cost. Shrinking the first violation of a law takes one or
+// two seconds, and each further one a fraction of this time.
 const (
 	mostShrinking = 4 << 20
 	perAttempt    = 500
 )
 
-// shrink returns the violation with the smallest object and edits that violate the law in the same way.
+// shrink returns a violation with a smaller object and smaller edits, if these violate the law in the same way.
 func (r *runner) shrink(l *law, t *trial, edits []generate.Edit, v *Violation) *Violation {
 	best, object := v, t.raw
 	left := mostShrinking / (1 + r.shrunk[l.Name])
@@ -44,10 +44,10 @@ func (r *runner) shrink(l *law, t *trial, edits []generate.Edit, v *Violation) *
 			return false
 		}
 		if r.options.Violations > 1 && violationKey(l, smaller, found) != key {
-			return false // It is a different violation.
+			return false // This is another violation.
 		}
 		if l.Name == Valid && t.recorded > 0 && found.Message != v.Message {
-			return false // The message has to be true for the real object.
+			return false // The message must be true for the recorded object.
 		}
 		best, object = found, s.raw
 		return true
@@ -60,7 +60,7 @@ func (r *runner) shrink(l *law, t *trial, edits []generate.Edit, v *Violation) *
 	return best
 }
 
-// pack returns the values of edits by index, as an object that can be shrunk. The paths are not shrunk.
+// pack returns the values of edits as an object, by index, so that Shrink can simplify them. It omits the paths.
 func pack(edits []generate.Edit) map[string]any {
 	out := map[string]any{}
 	for i, e := range edits {
@@ -73,7 +73,7 @@ func pack(edits []generate.Edit) map[string]any {
 	return out
 }
 
-// unpack returns the remaining edits.
+// unpack returns the edits that Shrink has not removed.
 func unpack(edits []generate.Edit, packed any) []generate.Edit {
 	var out []generate.Edit
 	for i, e := range edits {
@@ -90,7 +90,7 @@ func unpack(edits []generate.Edit, packed any) []generate.Edit {
 	return out
 }
 
-// editable returns the object that the edits for a law apply to.
+// editable returns the object that the edits of a law change.
 func (j *judge) editable(l *law, t *trial) map[string]any {
 	if l.Name != Edit {
 		return t.object
@@ -101,7 +101,8 @@ func (j *judge) editable(l *law, t *trial) map[string]any {
 	return t.decoded
 }
 
-// fitted adapts edits to lists that may have become shorter: an index beyond the last element becomes the last element.
+// fitted adapts edits after Shrink has shortened lists. An index beyond the end of a list becomes the index of the last
+// element.
 func fitted(obj map[string]any, edits []generate.Edit) []generate.Edit {
 	out := slices.Clone(edits)
 	for n, e := range out {

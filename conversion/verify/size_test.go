@@ -9,7 +9,7 @@ import (
 	"refract.dev/conversion/verify"
 )
 
-// The pizza schemas of the examples, with up to a thousand toppings.
+// Schemas of pizzas as in the examples, with up to a thousand toppings.
 const (
 	longV1 = `v1: {type: object, properties: {toppings: {type: array, maxItems: 1000, items: {type: string, minLength: 1, maxLength: 253}}}}`
 	longV2 = `v2: {type: object, properties: {toppings: {type: array, maxItems: 1000, items: {type: object, required: [name, quantity], properties: {
@@ -17,8 +17,8 @@ const (
 		x-kubernetes-validations: [{rule: "self.map(t, t.quantity).sum() <= 1000"}]}}}`
 )
 
-// Lists that may be long are short in most objects and long in a few, because long lists take much time and find little
-// more.
+// TestLongObjectsAreRare: a list that may be long is short in most objects, because long lists take much time and find
+// few additional violations.
 func TestLongObjectsAreRare(t *testing.T) {
 	var sizes []int
 	same := each(func(obj map[string]any, _, _ string) (map[string]any, error) {
@@ -47,7 +47,7 @@ func TestLongObjectsAreRare(t *testing.T) {
 	}
 }
 
-// A few bytes may become many if the schema permits it.
+// TestLimitedListsMayBeLong: a few bytes may become many if the schema allows it.
 func TestLimitedListsMayBeLong(t *testing.T) {
 	r, err := verify.Run(t.Context(), verify.Engine(engine(t, pizzaSpoke(sameToppings))), verify.Options{
 		Definition: definition(t, longV1, longV2), Hub: "v2", Versions: []string{"v1", "v2"}, Knowledge: knownPizza, Objects: -1,
@@ -64,7 +64,7 @@ func TestLimitedListsMayBeLong(t *testing.T) {
 	}
 }
 
-// Edits are shrunk together with the edited object.
+// TestEditsGetSmallToo: edits are shrunk together with the edited object.
 func TestEditsGetSmallToo(t *testing.T) {
 	once := func(names []string) ([]counted, error) {
 		out, err := toCounted(names)

@@ -13,12 +13,13 @@ import (
 	"refract.dev/conversion/verify"
 )
 
-// objects is the number of generated objects for each version and seed. More objects take longer and find more.
+// objects is the number of generated objects for each version and seed. More objects take longer and find more
+// violations.
 var objects = flag.Int("objects", 50, "objects per version for which right conversions have no violation")
 
 const seeds = 3
 
-// Correct conversions have no violation, with this number of objects and any seed.
+// TestRightConversions: correct conversions have no violation, for this number of objects and any seed.
 func TestRightConversions(t *testing.T) {
 	same := func(s string) (string, error) { return s, nil }
 	upper := func(s string) (string, error) { return strings.ToUpper(s), nil }
@@ -143,7 +144,7 @@ func TestRightConversions(t *testing.T) {
 	}
 }
 
-// A kind whose versions have the same schema needs no conversion, for any schema.
+// TestAnySchema: if all versions of a kind have the same schema, no conversion is needed, for any schema.
 func TestAnySchema(t *testing.T) {
 	for seed := range uint64(40) {
 		crd := generate.CRD(generate.Seeded(seed), "things."+group, generate.SchemaOptions{})

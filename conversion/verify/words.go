@@ -6,15 +6,15 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 )
 
-// mostTexts limits the number of texts from schemas.
+// mostTexts is the maximum number of texts from schemas.
 const mostTexts = 64
 
-// numbers are texts of numbers that change when they are converted to a number and back.
+// numbers are texts that stand for numbers. A conversion to a number and back changes them.
 var numbers = []string{"1.10", "1.0", "1e1", "0.123456789012345678"}
 
-// texts returns the texts in enums and defaults of the schemas, because a value of an enum is often a plain text in
-// another version. If a schema has a number, texts of numbers are added, because other versions may have the number as
-// a text.
+// texts returns the texts in enums and defaults of the schemas, because an enum value of one version is often a plain
+// text in another version. If a schema has a number, texts that stand for numbers are added, because another version
+// may have a text for it.
 func (r *runner) texts() []string {
 	var out []string
 	for _, v := range r.versions {

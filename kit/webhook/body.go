@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// While other requests wait for room, a body may take this time to arrive: slowGrace, and one second for each
-	// slowest bytes received.
+	// While other requests wait for memory, the server cuts off a body if reading it takes longer than slowGrace plus
+	// one second for each 256 KiB that arrived.
 	slowGrace = 250 * time.Millisecond
 	slowest   = 256 << 10
-	// looks is the interval between two checks of the speed of a body.
+	// looks is the interval of the checks of the speed of a body.
 	looks = 50 * time.Millisecond
 )
 
-// body is the body of a request. If it is too large, or arrives too slowly while other requests wait for room, Read
-// fails, and the server answers in place of the handler.
+// body is the body of a request. If the body is too large, or arrives too slowly while other requests wait for memory,
+// Read returns an error, and the server sends a refusal instead of the handler's answer.
 type body struct {
 	io.ReadCloser
 
@@ -30,15 +30,15 @@ type body struct {
 	begun   time.Time
 	control *http.ResponseController
 	first   bytes.Buffer // Received, but not yet read by the handler.
-	failed  error        // The error of all further reads from the connection; io.EOF if the whole body has arrived.
-	refusal *refusal     // Nil if the handler may answer.
+	failed  error        // The result of all further reads from the connection; io.EOF after the whole body.
+	refusal *refusal     // Nil while the handler may answer.
 
 	mu     sync.Mutex
-	grant  *grant // The room of the body while its speed is checked; otherwise nil.
+	grant  *grant // The memory granted to the body while the server checks its speed; otherwise nil.
 	timer  *time.Timer
 	cut    bool
-	came   int64         // Bytes received since the body got room.
-	waited time.Duration // Duration of the reads of these bytes, without the time that the handler takes between reads.
+	came   int64         // Bytes received since the grant.
+	waited time.Duration // Total duration of the reads of these bytes, without the time that the handler takes between reads.
 	since  time.Time     // Start of the current read; zero between reads.
 }
 
@@ -48,9 +48,9 @@ type refusal struct {
 	err  error
 }
 
-// begin receives the first piece of the body. It returns the size of the room that the body needs. This is the received
-// size if the whole body has arrived or reading has failed, otherwise the announced size, or limit if the request
-// announces no size.
+// begin receives the first piece of the body, and returns the size in bytes of the memory that the body needs. This is
+// the received size if the whole body has arrived or the read failed. Otherwise it is the announced size or, if the
+// request announces no size, limit.
 func (b *body) begin(announced, limit int64) (size int64) {
 	n, err := b.first.ReadFrom(io.LimitReader(b.ReadCloser, firstPiece))
 	switch {
@@ -66,11 +66,10 @@ func (b *body) begin(announced, limit int64) (size int64) {
 	return announced
 }
 
-// received reports whether nothing more can be read from the connection: the whole body has arrived, or reading has
-// failed.
+// received reports whether the connection has nothing more to read: the whole body has arrived, or a read has failed.
 func (b *body) received() bool { return b.failed != nil }
 
-// expect starts the checks of the speed at which the rest of the body arrives. g is the room of the body.
+// expect starts the checks of the speed of the rest of the body. g is the memory granted to the body.
 func (b *body) expect(g *grant) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -78,7 +77,8 @@ func (b *body) expect(g *grant) {
 	b.timer = time.AfterFunc(looks, b.look)
 }
 
-// look checks the speed, and ends the read of a body that is too slow while other requests wait for room.
+// look checks the speed of the body. It ends the current read if the body is too slow and other requests wait for
+// memory.
 func (b *body) look() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -97,7 +97,8 @@ func (b *body) look() {
 	b.timer.Reset(looks)
 }
 
-// end ends the checks of the speed. It is called when the whole body has arrived, or the handler no longer reads.
+// end ends the checks of the speed. It is called after the last read from the connection, and after the handler has
+// returned.
 func (b *body) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -107,7 +108,7 @@ func (b *body) end() {
 	}
 }
 
-// Read reads a part of the body. If the body is too large or too slow, the error says so.
+// Read reads a part of the body. If the body is too large or too slow, the error has that reason.
 func (b *body) Read(into []byte) (int, error) {
 	if b.first.Len() > 0 {
 		return b.first.Read(into)
@@ -135,11 +136,12 @@ func (b *body) Read(into []byte) (int, error) {
 	return n, err
 }
 
-// patient extends the read deadline of the connection to the deadline of the request. It is called when the whole body
+// patient extends the read deadline of the connection to the deadline of the request. It is called after the whole body
 // has arrived, because the handler may still need time.
 func (b *body) patient() { _ = b.control.SetReadDeadline(b.begun.Add(requestTimeout)) }
 
-// explain returns the error for the handler, and records the refusal that replaces the handler's answer.
+// explain returns the error for the handler. For a body that is too large, too slow or too late, it also records the
+// refusal.
 func (b *body) explain(err error) error {
 	if limit, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		err = fmt.Errorf("the body of the request exceeds the %d bytes that %s accepts: %w", limit.Limit, b.path, err)

@@ -15,20 +15,20 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// clients are the clients that may connect: those with a client certificate that one of the authorities in a file has
-// signed. Several goroutines may use it.
+// clients verifies client certificates: an authority in the file must have signed the certificate. It is safe for
+// concurrent use.
 type clients struct {
 	file  string
-	names []string // Allowed common names; none allows all.
+	names []string // Allowed common names; empty allows all.
 	log   logr.Logger
 	now   func() time.Time
 
 	mu      sync.Mutex
 	last    *x509.CertPool // From the last successful read.
-	trouble string         // The error of the latest read, if it failed; otherwise "".
+	trouble string         // The error of the latest read; "" after a successful read.
 }
 
-// newClients returns an error if the authorities cannot be read now.
+// newClients returns an error if it cannot read the authorities.
 func newClients(file string, names []string, log logr.Logger, now func() time.Time) (*clients, error) {
 	c := &clients{file: file, names: slices.Clone(names), log: log, now: now}
 	pool, err := c.read()
@@ -39,8 +39,8 @@ func newClients(file string, names []string, log logr.Logger, now func() time.Ti
 	return c, nil
 }
 
-// require makes a server demand a certificate from each client. Sessions are not resumed, so that each connection is
-// checked against the present content of the file.
+// require makes a server demand a certificate from each client. It disables the resumption of TLS sessions, so that the
+// server checks each new connection against the present content of the file.
 func (c *clients) require(config *tls.Config) {
 	// The chain is verified in VerifyConnection and not through ClientCAs: ClientCAs would tell every client the names
 	// of the authorities, and the pool can change.
@@ -49,7 +49,8 @@ func (c *clients) require(config *tls.Config) {
 	config.SessionTicketsDisabled = true
 }
 
-// verify returns an error if a client with these certificates may not connect. It runs in the TLS handshake.
+// verify returns an error if a client with these certificates may not connect. The server calls it in the TLS
+// handshake.
 func (c *clients) verify(is tls.ConnectionState) error {
 	if len(is.PeerCertificates) == 0 {
 		return errors.New("the client has sent no certificate")
@@ -70,7 +71,8 @@ func (c *clients) verify(is tls.ConnectionState) error {
 	return nil
 }
 
-// authorities returns the authorities in the file, or the last readable ones: another program may be writing the file.
+// authorities returns the authorities in the file. If the file is unreadable, it returns the last readable ones,
+// because another program may be writing the file.
 func (c *clients) authorities() *x509.CertPool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +81,7 @@ func (c *clients) authorities() *x509.CertPool {
 		c.last, c.trouble = pool, ""
 		return c.last
 	}
-	if err.Error() != c.trouble { // Logged once, because any client may connect as often as it likes.
+	if err.Error() != c.trouble { // Logged only once: any client can cause this error at any rate.
 		c.log.Error(err, "The authorities of the webhook's clients cannot be read; the last ones remain valid", "file", c.file)
 		c.trouble = err.Error()
 	}

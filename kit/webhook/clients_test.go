@@ -51,7 +51,7 @@ func (s *signer) client(t *testing.T, name string, change ...func(*x509.Certific
 	return &tls.Certificate{Certificate: [][]byte{is.Raw}, PrivateKey: key}
 }
 
-// issue signs a certificate. It is self-signed if there is no signer.
+// issue signs a certificate with the key of by. If by is nil, the certificate is self-signed.
 func issue(t *testing.T, template *x509.Certificate, by *signer) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -73,7 +73,7 @@ func issue(t *testing.T, template *x509.Certificate, by *signer) (*x509.Certific
 	return is, key
 }
 
-// showing returns a client that presents a certificate, or none, like an API server.
+// showing returns a client like an API server that presents the certificate shown, or none if shown is nil.
 func showing(authorities []byte, shown *tls.Certificate, http2 bool) *http.Client {
 	c := caller(authorities)
 	transport := c.Transport.(*http.Transport)
@@ -136,8 +136,8 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// TestClientsChange: a new authority applies to the next connection, and a half-written file does not replace the last
-// readable one.
+// TestClientsChange: the server checks the next connection against a new authority. A half-written file does not
+// replace the last readable authorities.
 func TestClientsChange(t *testing.T) {
 	before, trustedBefore := signerOf(t, "before")
 	after, trustedAfter := signerOf(t, "after")
@@ -173,7 +173,7 @@ func TestClientsChange(t *testing.T) {
 	}
 }
 
-// TestClientOptions: invalid options fail before any client connects.
+// TestClientOptions: New rejects invalid options.
 func TestClientOptions(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "empty.crt")
 	put(t, empty, nil)

@@ -1,6 +1,6 @@
-// Package webhook is a kit for servers that API servers call for admission and for conversion between versions. It
-// listens with certificates that reload, bounds the size of bodies and their memory, recovers from panics, exports
-// metrics, reports readiness, and stops without dropping requests. Handlers decide the answers:
+// Package webhook is a kit for servers that API servers call for admission and for conversion between versions. The
+// server reloads its certificates, limits the size of bodies and their memory, recovers from panics, exports metrics,
+// reports readiness, and stops without dropping requests. Handlers decide the answers:
 //
 //   - [refract.dev/kit/webhook/conversion] answers for a CustomResourceDefinition with several versions.
 //   - [refract.dev/kit/webhook/admission] sets defaults, and rejects invalid objects.
@@ -8,8 +8,8 @@
 //
 // # A whole server
 //
-// A program lets a controller-runtime manager run the parts, or runs them itself. Each part has a Start(ctx) that
-// returns when ctx ends.
+// The server and [Trust] each have a Start(ctx) that returns when ctx ends. A program adds them to a controller-runtime
+// manager, or calls Start itself.
 //
 //	certificates := webhook.Issued(live, secret, []string{"webhook.pizza.svc"}, webhook.IssuedOptions{Log: log})
 //	server, err := webhook.New(webhook.Options{BindAddress: ":8443", Certificates: certificates, Log: log, Metrics: metrics.Registry})
@@ -25,10 +25,10 @@
 // # Certificates
 //
 // With [Issued] the server is its own certificate authority. The certificate and the authority are in a Secret that all
-// replicas share, and are renewed long before they expire. The server owns the Secret: it does not change a Secret with
-// foreign data, and is then not ready. [Trust] writes caBundle into the objects that make the API server call this
-// server: the spec.conversion of a CustomResourceDefinition, and webhook configurations. A new authority is trusted for
-// an hour before it signs.
+// replicas share, and are renewed long before they expire. The server does not change a Secret with data of another
+// owner; it then stays unready. [Trust] writes caBundle into the objects that make the API server call this server: the
+// spec.conversion of a CustomResourceDefinition, and webhook configurations. API servers trust a new authority for an
+// hour before it signs.
 //
 // With [Files] another program manages the certificates, such as cert-manager, which updates a mounted volume. Either
 // [Trust] writes the content of ca.crt to the API server, or cert-manager's cainjector does, but not both.
@@ -50,20 +50,20 @@
 //
 // # Rights
 //
-// [Issued] needs get, watch and update on the one Secret, and create on Secrets. [Trust] needs get, watch and patch on
-// the named objects.
+// [Issued] needs get, watch and update on its Secret, and create on Secrets. [Trust] needs get, watch and patch on the
+// named objects.
 //
 // # Limits
 //
-// The server rejects a body of more than 32 MiB (128 MiB for a conversion) with 413. All bodies together have 256 MiB
-// of room, and those of single objects have a part of it for themselves. A request without room waits for half of the
-// API server's timeout, and then gets 503 with Retry-After. A body must arrive within 15 seconds, and a request ends
-// after 30 seconds. Handlers need memory in addition to the bodies. A conversion needs little, because its answer
-// refers to the body.
+// The server rejects a body of more than 32 MiB (128 MiB for a conversion) with 413. All bodies together may use 256
+// MiB of memory, and a part of it is reserved for bodies of single objects. A request that finds no free memory waits
+// for half of the API server's timeout, and then gets 503 with Retry-After. A body must arrive within 15 seconds, and a
+// request ends after 30 seconds. Handlers need memory in addition to the bodies. A conversion needs little, because its
+// answer refers to the body.
 //
 // Any client that reaches the port can connect. An API server presents a client certificate only if it is configured
 // to, and only to admission webhooks. With such an API server, [Options].ClientCAFile excludes all other clients.
-// Clients that connect and send nothing, or send slowly, take no room from other clients, except the memory of the
+// Clients that connect and send nothing, or send slowly, take no memory from other clients, except the memory of the
 // connection and up to 64 KiB of received data: see [Options].InFlightBytes. The operating system and a NetworkPolicy
 // limit the number of connections.
 //
@@ -78,7 +78,7 @@
 // # Shutdown of a replica
 //
 // When its context ends, a server becomes unready, accepts connections for [Options].Drain, answers the running
-// requests for up to [Options].Grace, and returns. Kubernetes tells the pod and its clients about the termination at
-// the same time. With several replicas, a Drain of 5 seconds prevents failed writes during this time.
-// terminationGracePeriodSeconds must be longer than the sum of both.
+// requests for up to [Options].Grace, and returns. At the same time, Kubernetes removes the pod from its Services, but
+// clients learn this later. With several replicas, a Drain of 5 seconds prevents failed writes during this time.
+// terminationGracePeriodSeconds must be longer than the sum of Drain and Grace.
 package webhook

@@ -14,11 +14,11 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// defaultMaxBytes is the largest body of a handler without another limit. An AdmissionReview holds at most two objects
-// of 3 MB each.
+// defaultMaxBytes is the largest body for handlers that set no limit. An AdmissionReview has at most two objects of 3
+// MB.
 const defaultMaxBytes = 32 << 20
 
-// guard wraps a handler. It bounds bodies, recovers panics, and gives the answers that do not depend on the handler.
+// guard wraps a handler. It limits bodies, recovers panics, and sends the answers that do not depend on the handler.
 type guard struct {
 	path        string
 	handler     http.Handler
@@ -30,8 +30,8 @@ type guard struct {
 	metrics     *metrics
 }
 
-// ServeHTTP bounds the body that the handler reads, and answers if the handler panics, because the API server sends
-// other requests at the same time.
+// ServeHTTP answers requests that the handler cannot process: other methods than POST, and announced bodies beyond the
+// limit. It passes all other requests to serve.
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
 	inFlight := g.metrics.inFlight.WithLabelValues(g.path)
@@ -68,14 +68,14 @@ func (g *guard) serve(w *response, r *http.Request) {
 	b := &body{ReadCloser: http.MaxBytesReader(w.ResponseWriter, r.Body, g.most), path: g.path, grace: g.slowGrace, begun: begun, control: control}
 	w.body, r.Body = b, b
 	if r.ContentLength != 0 {
-		_ = control.SetReadDeadline(begun.Add(min(g.bodyTimeout, patience))) // Every connection of a server supports deadlines.
+		_ = control.SetReadDeadline(begun.Add(min(g.bodyTimeout, patience))) // Cannot fail: every connection of an HTTP server supports deadlines.
 	}
 	size := b.begin(r.ContentLength, g.most)
 	if b.refusal != nil && b.refusal.code == http.StatusRequestTimeout {
 		w.WriteHeader(b.refusal.code)
 		return
 	}
-	room := g.room.take(ctx, size, patience/2-time.Since(begun)) // The other half is for the answer.
+	room := g.room.take(ctx, size, patience/2-time.Since(begun)) // The handler has the other half.
 	if room == nil {
 		g.busy(w, r)
 		return
@@ -93,11 +93,11 @@ func (g *guard) serve(w *response, r *http.Request) {
 	defer g.rescue(w)
 	g.handler.ServeHTTP(w, r)
 	if w.code == 0 {
-		w.WriteHeader(http.StatusOK) // Sends the refusal instead if the body was too large or too slow.
+		w.WriteHeader(http.StatusOK) // Sends the refusal if the body was too large or too slow.
 	}
 }
 
-// busy answers that there is no room.
+// busy answers that there is no memory for the body.
 func (g *guard) busy(w *response, r *http.Request) {
 	const text = "too many requests at the moment: try again"
 	w.Header().Set("Retry-After", "1")
@@ -108,8 +108,9 @@ func (g *guard) busy(w *response, r *http.Request) {
 	dismiss(w, r, http.StatusServiceUnavailable, text)
 }
 
-// rescue answers for a handler that panicked. If the answer has already begun, the connection is cut: half an answer
-// must not pass for a whole one.
+// rescue recovers a panic of the handler, because the server is processing other requests, and answers with HTTP 500.
+// If the answer has already begun, rescue cuts the connection, so that the client does not take the incomplete answer
+// for a complete one.
 func (g *guard) rescue(w *response) {
 	reason := recover()
 	if reason == nil {
@@ -137,11 +138,11 @@ func timeFor(r *http.Request) time.Duration {
 	return min(asked, requestTimeout)
 }
 
-// linger is the time for which the server reads and discards an unwanted body.
+// linger is the time for which the server reads and discards the rest of a rejected body.
 const linger = time.Second
 
-// dismiss answers a request whose body is not read. A client that still sends the body would not read the answer if the
-// server closed the connection at once, so dismiss discards the rest of the body for a moment.
+// dismiss answers a request before its body has arrived. A client that still sends the body would miss the answer if
+// the server closed the connection at once. So dismiss reads and discards the rest of the body for up to linger.
 func dismiss(w http.ResponseWriter, r *http.Request, code int, text string) {
 	control := http.NewResponseController(w)
 	if r.ProtoMajor != 1 || r.Header.Get("Expect") != "" || control.EnableFullDuplex() != nil {
@@ -156,11 +157,12 @@ func dismiss(w http.ResponseWriter, r *http.Request, code int, text string) {
 	_, _ = io.Copy(io.Discard, r.Body) // Ends at the deadline.
 }
 
-// response is the answer of a handler. If the body was too large or too slow, it is a refusal instead.
+// response is the answer to a request. If the body was too large or too slow, a refusal replaces the answer of the
+// handler.
 type response struct {
 	http.ResponseWriter
 
-	body    *body // Nil if the body is not read.
+	body    *body // Nil if the server does not read the body.
 	code    int   // 0 until the answer begins.
 	refused bool
 }
@@ -181,10 +183,10 @@ func (w *response) WriteHeader(code int) {
 	if w.code == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
 	}
-	http.Error(w.ResponseWriter, w.body.refusal.err.Error(), w.code) // The connection closes after it, as the rest of the body is unreadable.
+	http.Error(w.ResponseWriter, w.body.refusal.err.Error(), w.code) // The server then closes the connection: it cannot read the rest of the body.
 }
 
-// Write writes a part of the answer. It discards the text if the body was refused.
+// Write writes a part of the answer. It discards the text after a refusal of the body.
 func (w *response) Write(text []byte) (int, error) {
 	if w.code == 0 {
 		w.WriteHeader(http.StatusOK)
@@ -198,8 +200,8 @@ func (w *response) Write(text []byte) (int, error) {
 // Unwrap is for [http.ResponseController].
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// quietLog takes the log of the HTTP server. The HTTP server logs a line for each client that connects and leaves, such
-// as a probe, and operators do not act on these lines.
+// quietLog logs the messages of the HTTP server at a low level. The HTTP server logs a line for each client that
+// disconnects early, such as a probe, and operators need not act on these lines.
 func quietLog(to logr.Logger) *log.Logger { return log.New(writer{to}, "", 0) }
 
 type writer struct{ log logr.Logger }

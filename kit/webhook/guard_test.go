@@ -22,7 +22,7 @@ import (
 	"refract.dev/internal/poll"
 )
 
-// keeping returns a client that keeps its connections, like an API server.
+// keeping returns a client that reuses its connections, like an API server.
 func keeping(t *testing.T, authorities []byte, http2 bool) *http.Client {
 	t.Helper()
 	transport := caller(authorities).Transport.(*http.Transport)
@@ -40,7 +40,7 @@ func value(m prometheus.Metric) float64 {
 	return is.GetCounter().GetValue() + is.GetGauge().GetValue()
 }
 
-// unsized hides the length of a text.
+// unsized hides the length of a text, so that the request announces no length.
 type unsized struct{ io.Reader }
 
 // reply is the head of an answer.
@@ -79,7 +79,7 @@ func TestTooLarge(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		path   string
-		body   func() io.Reader // A new reader each time, because a client may read on after it has its answer.
+		body   func() io.Reader // A new reader for each call, because a client may still read it after the answer.
 		code   int
 		want   string
 	}{
@@ -127,8 +127,8 @@ type ownLimit struct{}
 func (ownLimit) MaxBytes() int64                                  { return 7 }
 func (ownLimit) ServeHTTP(w http.ResponseWriter, r *http.Request) { echo(w, r) }
 
-// TestBytesInFlight fills the room for bodies. Other requests wait for a while, and are then told to try again. Small
-// bodies have their own room.
+// TestBytesInFlight fills the memory for bodies. Further requests wait for a while, and then get 503. Small bodies have
+// their own memory.
 func TestBytesInFlight(t *testing.T) {
 	s, url := local(t, Options{InFlightBytes: 4000})
 	holds, answer := make(chan struct{}, 1), make(chan struct{})
@@ -186,7 +186,7 @@ func TestBytesInFlight(t *testing.T) {
 	})
 }
 
-// TestRoom: a body can take the whole room for large bodies, and not a byte more.
+// TestRoom: one body can use all memory for large bodies, but no more.
 func TestRoom(t *testing.T) {
 	r := newRoom(0)
 	const large = defaultInFlight - defaultInFlight/4 // The rest is for small bodies.
@@ -206,12 +206,12 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// TestStreamsThatWaitLeaveRoom has half-sent bodies in streams of one HTTP/2 connection that wait for room. The streams
-// with room must still receive their bodies.
+// TestStreamsThatWaitLeaveRoom sends more bodies over one HTTP/2 connection than the memory allows at a time. Streams
+// that wait for memory must not keep the others from receiving their bodies.
 func TestStreamsThatWaitLeaveRoom(t *testing.T) {
 	const large = 2 << 20
 	s, url := local(t, Options{InFlightBytes: 2 * large})
-	s.slowGrace = time.Minute // No stream is cut off, even on a slow machine.
+	s.slowGrace = time.Minute // The server cuts off no stream, even on a slow machine.
 	s.Handle("/echo", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
 		fmt.Fprint(w, n, err)
@@ -244,7 +244,7 @@ func announce(t *testing.T, s *Server, path string, size, sent int) net.Conn {
 	return c
 }
 
-// hears returns the answer on a connection.
+// hears returns the code and the text of the answer on a connection.
 func hears(t *testing.T, c net.Conn) (int, string) {
 	t.Helper()
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -259,10 +259,10 @@ func hears(t *testing.T, c net.Conn) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// TestSilentClients announce large bodies and send little or nothing. Other requests do not wait for them.
+// TestSilentClients: clients announce large bodies, and send little or nothing. Other requests do not wait for them.
 func TestSilentClients(t *testing.T) {
 	s, url := local(t, Options{})
-	s.slowGrace = time.Minute // A request that waits for silent clients gets no answer.
+	s.slowGrace = time.Minute // So a request that waited for silent clients would get no answer.
 	s.Handle("/echo", echo)
 	s.Handle("/large", echo, MaxBytes(128<<20))
 	start(t, s)
@@ -290,11 +290,11 @@ func TestSilentClients(t *testing.T) {
 	}
 }
 
-// TestSlowClients send enough of their bodies to get room, and then stop. They lose the room to requests that wait for
-// it. Small bodies do not wait at all.
+// TestSlowClients: clients send enough of a body to be granted memory, and then stop. They lose the memory to other
+// requests that wait for it. Small bodies do not wait at all.
 func TestSlowClients(t *testing.T) {
 	s, url := local(t, Options{InFlightBytes: 16 * firstPiece}) // The pool for small bodies has 3 pieces.
-	s.slowGrace = time.Second                                   // Longer than a small body waits.
+	s.slowGrace = time.Second                                   // Longer than the wait of a small body.
 	s.Handle("/echo", echo)
 	start(t, s)
 	var slow []net.Conn
@@ -329,7 +329,7 @@ func TestSlowClients(t *testing.T) {
 	})
 }
 
-// TestSlowClientAlone: a slow client has the whole time for a body while no other request waits for its room.
+// TestSlowClientAlone: a slow client has the whole time for its body if no other request waits for the memory.
 func TestSlowClientAlone(t *testing.T) {
 	s, _ := local(t, Options{})
 	s.bodyTimeout = 4 * slowGrace
@@ -497,7 +497,7 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// TestDrain: a server that is told to stop accepts new connections for a while.
+// TestDrain: a server whose context has ended still accepts new connections for a while.
 func TestDrain(t *testing.T) {
 	s, url := local(t, Options{Drain: 5 * time.Second})
 	s.Handle("/echo", echo)
@@ -559,7 +559,7 @@ func TestGraceIsOver(t *testing.T) {
 	<-ended
 }
 
-// TestTimeOfARequest: a request ends when the API server stops waiting.
+// TestTimeOfARequest: the context of a request ends when the API server stops waiting.
 func TestTimeOfARequest(t *testing.T) {
 	s, url := local(t, Options{})
 	s.Handle("/waits", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

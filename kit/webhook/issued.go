@@ -37,31 +37,31 @@ type IssuedOptions struct {
 	Now func() time.Time
 }
 
-// issued are certificates that the server issues itself and keeps in a Secret.
+// issued implements [Certificates] with certificates that the server issues and stores in a Secret.
 type issued struct {
 	client          client.WithWatch
 	key             types.NamespacedName
 	createNamespace bool
 	issuer          pki.Issuer
 	log             logr.Logger
-	invalid         error // Why certificates cannot be issued for these names.
+	invalid         error // Set if a certificate cannot have these names.
 
 	bundle  atomic.Pointer[pki.Bundle]
 	failure atomic.Pointer[error] // Error of the last sync; nil if it succeeded.
 	changed follow.Signal
 }
 
-// Issued are certificates for a server with these DNS names and IP addresses, and an authority of their own. Both are
-// in a Secret that all replicas share. The first replica that notices a due renewal writes the Secret, and all replicas
-// load it. Nothing restarts, and no connection is cut. If the Secret is deleted, a new authority and certificate are
-// issued. A damaged Secret is repaired.
+// Issued are certificates for a server with these DNS names and IP addresses, signed by their own authority. The
+// certificate and the authority are in a Secret that all replicas share. The first replica that notices that a renewal
+// is due writes the Secret, and all replicas load it. Nothing restarts, and no connection is cut. If a user deletes the
+// Secret, the server issues a new authority and certificate. It repairs a damaged Secret.
 //
-// The Secret must be missing, empty, or have the annotation [IssuedAnnotation], which Issued itself sets. A foreign
-// Secret, such as one of cert-manager, is not changed: the server then has no certificate, and is not ready with that
-// reason. Other keys of the Secret, labels and annotations stay unchanged.
+// The Secret must be missing, empty, or have the annotation [IssuedAnnotation], which Issued sets. Issued does not
+// change a Secret of another owner, such as cert-manager: the server then has no certificate, and its readiness check
+// fails with that reason. Other keys of the Secret, labels and annotations stay unchanged.
 //
-// The names are DNS names, which may begin with *., and IP addresses, without scheme, port or path. At least one is
-// needed. Otherwise [New] returns an error, and so does Run. The name of a server behind a Service is
+// names are DNS names, which may begin with *., and IP addresses, without scheme, port or path. At least one is
+// required. For invalid names, [New] and Run return an error. The name of a server behind a Service is
 // NAME.NAMESPACE.svc. The common name of the certificates is the name of the Secret.
 //
 // The client must read from the API server and not from a cache, and needs get, watch, create and update on the Secret.
@@ -76,7 +76,7 @@ func Issued(c client.WithWatch, secret types.NamespacedName, names []string, o I
 	}
 }
 
-// validNames returns an error unless all names can be in a certificate.
+// validNames returns an error unless a certificate can have all names. It requires at least one name.
 func validNames(names []string) error {
 	if len(names) == 0 {
 		return errors.New("the webhook's certificate has no name: set the server's DNS names or IP addresses, such as NAME.NAMESPACE.svc of its Service")
@@ -133,7 +133,8 @@ func (s *issued) Trusted() []byte {
 // Changes receives a value when the authorities in the Secret change.
 func (s *issued) Changes() <-chan struct{} { return s.changed.Listen() }
 
-// Run follows the Secret until ctx ends. Errors of the API server are temporary, and do not end it. Invalid names do.
+// Run follows the Secret until ctx ends. It returns an error only for invalid names; it retries after errors of the API
+// server.
 func (s *issued) Run(ctx context.Context) error {
 	if s.invalid != nil {
 		return s.invalid
@@ -142,10 +143,10 @@ func (s *issued) Run(ctx context.Context) error {
 	return nil
 }
 
-// races is the number of attempts to write the Secret while other writers change it.
+// races is the maximum number of attempts to write the Secret if other writers change it at the same time.
 const races = 10
 
-// sync loads the certificates from the Secret, and renews them when due. It keeps the error for [issued.Serving].
+// sync loads the certificates from the Secret, and renews them when due. It stores the error for [issued.Serving].
 func (s *issued) sync(ctx context.Context) error {
 	err := s.keep(ctx)
 	if err != nil {
@@ -211,12 +212,11 @@ func (s *issued) try(ctx context.Context) (done bool, err error) {
 	return true, nil
 }
 
-// IssuedAnnotation is the annotation of Secrets with [Issued] certificates. To hand over a Secret that already has
-// data, the user sets this annotation, with any value: the keys tls.crt, tls.key, ca.crt and ca.key are then
-// overwritten.
+// IssuedAnnotation is the annotation of Secrets with [Issued] certificates. A user can set it, with any value, on a
+// Secret with other data. Issued then overwrites the keys tls.crt, tls.key, ca.crt and ca.key.
 const IssuedAnnotation = "refract.dev/issued"
 
-// ours returns an error unless the server may write the Secret.
+// ours returns an error if another program owns the Secret.
 func ours(secret *corev1.Secret) error {
 	for _, annotation := range []string{"cert-manager.io/certificate-name", "cert-manager.io/issuer-name"} {
 		if _, ok := secret.Annotations[annotation]; ok {
@@ -239,8 +239,8 @@ func ours(secret *corev1.Secret) error {
 	return nil
 }
 
-// issuedBefore reports whether an earlier version, which did not set the annotation, issued the data: the serial
-// numbers in the subjects of its authorities are times.
+// issuedBefore reports whether an earlier version of Refract issued the data. That version did not set the annotation,
+// but the serial numbers in the subjects of its authorities are times.
 func issuedBefore(data map[string][]byte) bool {
 	authorities, err := cert.ParseCertsPEM(data[pki.Authorities])
 	if err != nil || len(data[pki.AuthorityKeys]) == 0 {
@@ -252,7 +252,8 @@ func issuedBefore(data map[string][]byte) bool {
 	})
 }
 
-// write writes the Secret, unless another writer has changed it since it was read.
+// write creates or updates the Secret. It returns a conflict error if another writer has changed the Secret since it
+// was read.
 func (s *issued) write(ctx context.Context, secret *corev1.Secret, data map[string][]byte, missing bool) error {
 	if missing {
 		*secret = corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.key.Namespace, Name: s.key.Name}, Type: corev1.SecretTypeTLS}
@@ -276,7 +277,7 @@ func (s *issued) write(ctx context.Context, secret *corev1.Secret, data map[stri
 	return s.client.Create(ctx, secret)
 }
 
-// take makes the server use a bundle.
+// take makes the server use the bundle.
 func (s *issued) take(b *pki.Bundle) {
 	before := s.Trusted()
 	s.bundle.Store(b)

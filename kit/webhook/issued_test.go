@@ -235,8 +235,8 @@ func TestForeignSecretIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestWhatIsBesideStays: foreign keys, labels and annotations in the server's Secret stay. The Secret comes from a
-// version without the annotation.
+// TestWhatIsBesideStays: other keys, labels and annotations in the server's Secret stay. The Secret comes from a
+// version of Refract that set no annotation.
 func TestWhatIsBesideStays(t *testing.T) {
 	c, now := hub(), &clock{now: begin}
 	first := synced(t, issuing(c, now.read, logr.Discard(), "hub.example"))
@@ -295,8 +295,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestReplicasRace: another replica writes the Secret just after this one has read it. One of them wins, and both serve
-// with the winner's certificate.
+// TestReplicasRace: another replica writes the Secret right after this replica has read it. One write succeeds, and
+// both replicas serve with the certificate of that write.
 func TestReplicasRace(t *testing.T) {
 	cases := map[string]struct {
 		reason  string

@@ -9,23 +9,23 @@ import (
 )
 
 const (
-	// defaultInFlight is the default room for bodies: enough for the largest ConversionReview, and for other bodies at
-	// the same time.
+	// defaultInFlight is the default memory for bodies. It is enough for the largest ConversionReview and other bodies
+	// at the same time.
 	defaultInFlight = 256 << 20
-	// firstPiece is the part of a body that must arrive before it gets room. It is no more than the buffers of a
-	// connection. Most reviews of one object fit into it.
+	// firstPiece is the number of bytes of a body that must arrive before the body is granted memory. It does not
+	// exceed the buffers of a connection. Most reviews of one object are smaller.
 	firstPiece = 64 << 10
-	// smallBody is the largest small body. A review of one object is small, because an API server accepts no request of
-	// more than 3 MiB.
+	// smallBody is the maximum size of a small body. A review of one object is small, because an API server accepts no
+	// request of more than 3 MiB.
 	smallBody = 4 << 20
 )
 
-// room bounds the bytes of the bodies that are held at the same time. A quarter of it is for reviews of single objects,
-// so that lists do not delay them. A quarter of that is for bodies that fit into the first piece, so that slow senders
+// room limits the memory for the bodies of all requests in progress. A quarter of it is for reviews of single objects,
+// so that lists do not delay them. A quarter of that quarter is for bodies of at most firstPiece, so that slow senders
 // do not delay them.
 type room struct{ pools [3]pool }
 
-// pool is the room for bodies of up to a size. The last pool is for all larger bodies.
+// pool is the memory for bodies up to a maximum size. The last pool is for all larger bodies.
 type pool struct {
 	free       *semaphore.Weighted
 	size, most int64
@@ -44,14 +44,14 @@ func newRoom(size int64) *room {
 	return r
 }
 
-// grant is the room of one body.
+// grant is the memory of one body.
 type grant struct {
 	of   *pool
 	size int64
 }
 
-// take waits for room until ctx ends or patience has passed. It returns nil if it gets none. A body larger than its
-// pool takes the whole pool.
+// take waits for memory until ctx ends or patience has passed. Then it returns nil. A body that is larger than its pool
+// gets the whole pool.
 func (r *room) take(ctx context.Context, size int64, patience time.Duration) *grant {
 	of := &r.pools[0]
 	for i := range r.pools {
@@ -73,8 +73,8 @@ func (r *room) take(ctx context.Context, size int64, patience time.Duration) *gr
 	return g
 }
 
-// release returns the room to its pool.
+// release returns the memory to its pool.
 func (g *grant) release() { g.of.free.Release(g.size) }
 
-// wanted reports whether another body waits for room in the same pool.
+// wanted reports whether another body waits for memory of the same pool.
 func (g *grant) wanted() bool { return g.of.waiting.Load() > 0 }

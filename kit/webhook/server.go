@@ -22,33 +22,34 @@ type Options struct {
 	BindAddress string
 	// Listener, if set, replaces BindAddress. The server closes it.
 	Listener net.Listener
-	// Certificates provide the server's certificate. The server runs them. Required.
+	// Certificates provide the server's certificate. The server calls their Run. Required.
 	Certificates Certificates
 	// ClientCAFile, if set, is a PEM file of certificate authorities. Each client must then present a client
-	// certificate that one of them has signed. Otherwise the TLS handshake fails, before any handler runs. The file is
-	// read for each connection; while it is unreadable, its last readable content applies. Open connections continue.
+	// certificate that one of them has signed. Otherwise the TLS handshake fails, before any handler runs. The server
+	// reads the file for each connection; while the file is unreadable, its last readable content applies. Open
+	// connections continue.
 	//
-	// An API server presents a certificate to admission webhooks, if it is configured to, and never to conversion
-	// webhooks.
+	// If an API server is configured to present a certificate, it presents it to admission webhooks, and never to
+	// conversion webhooks.
 	ClientCAFile string
-	// ClientNames are the allowed common names of client certificates. An empty list allows any name. They require
-	// ClientCAFile.
+	// ClientNames are the allowed common names of client certificates. An empty list allows any name. ClientNames
+	// require ClientCAFile.
 	ClientNames []string
 	// Log gets the messages that an operator should act on.
 	Log logr.Logger
 	// Metrics registers the server's metrics; nil registers none. Servers with the same registerer share their metrics.
 	Metrics prometheus.Registerer
-	// Drain is the time for which the server still accepts connections after its context ends, for clients that do not
-	// know yet that it is unready. 0 means none.
+	// Drain is the time for which the server still accepts connections after its context ends, because some clients do
+	// not know yet that the server is unready. 0 means none.
 	Drain time.Duration
-	// Grace is the time that running requests have to finish once the server has stopped listening; 0 means 10 seconds.
+	// Grace is the time for running requests to finish after the server has stopped listening; 0 means 10 seconds.
 	Grace time.Duration
-	// InFlightBytes is the room for the bodies of all requests that are being answered; 0 means 256 MiB. A quarter of
-	// it is for bodies of up to 4 MiB, so that lists do not delay single objects. A quarter of that is for bodies of up
-	// to 64 KiB. A request without room waits for half of its timeout, and then gets 503 with Retry-After.
+	// InFlightBytes is the memory for the bodies of all requests in progress; 0 means 256 MiB. A quarter of it is for
+	// bodies of up to 4 MiB, so that lists do not delay single objects. A quarter of that quarter is for bodies of up
+	// to 64 KiB. A request that finds no free memory waits for half of its timeout, and then gets 503 with Retry-After.
 	//
-	// A body takes room once its first 64 KiB have arrived. A larger body that then arrives at less than 256 KiB a
-	// second is cut off when other requests wait for its room, with the same answer.
+	// A body takes memory after its first 64 KiB have arrived. If other requests wait for this memory, the server cuts
+	// off a body that arrives at less than 256 KiB a second, and answers in the same way.
 	InFlightBytes int64
 	// Now returns the time for the check of the certificate's expiry; nil means time.Now.
 	Now func() time.Time
@@ -71,7 +72,7 @@ type Server struct {
 	room         *room
 	metrics      *metrics
 
-	listener  atomic.Pointer[net.Listener] // Nil until the server has one.
+	listener  atomic.Pointer[net.Listener] // Nil until the server listens.
 	listening atomic.Bool
 	leaving   atomic.Bool // The server drains.
 
@@ -79,15 +80,15 @@ type Server struct {
 	checks []check
 }
 
-// check is one readiness check of a server.
+// check is one readiness check.
 type check struct {
 	name  string
 	ready func() error
 }
 
 // New returns a server that does not listen yet. It returns an error if there are no certificates, if a name of
-// [Issued] certificates is invalid, if ClientCAFile is unreadable, or if other metrics are registered under the names
-// of the server's metrics.
+// [Issued] certificates is invalid, if ClientCAFile is unreadable, or if the registerer has other metrics with the
+// names of the server's metrics.
 func New(o Options) (*Server, error) {
 	if o.Certificates == nil {
 		return nil, errors.New("the webhook server has no certificates: use Files or Issued")
@@ -120,7 +121,7 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// clients returns the allowed clients; nil means all.
+// clients returns the verifier of client certificates; nil allows all clients.
 func (o *Options) clients() (*clients, error) {
 	if o.ClientCAFile != "" {
 		return newClients(o.ClientCAFile, o.ClientNames, o.Log, o.Now)
@@ -138,12 +139,12 @@ type HandlerOption func(*guard)
 func MaxBytes(n int64) HandlerOption { return func(g *guard) { g.most = n } }
 
 // Handle registers the handler for POST requests to a path. A path that ends in a slash includes all paths below it.
-// Handle must be called before Start, and once for each path.
+// Call Handle before Start, and once for each path.
 //
 // The handler reads a body of up to 32 MiB, unless an option, or a method MaxBytes() int64 of the handler, sets another
-// limit. A client that sends or announces more gets 413, even if the handler ignores the read error. A panic is logged
-// and answered with 500, and the server continues. An API server waits at most 30 seconds: after that, the request's
-// context ends, and the server cuts the connection.
+// limit. A client that sends or announces more gets 413, even if the handler ignores the read error. The server logs a
+// panic, answers with 500, and continues. An API server waits at most 30 seconds: after that, the context of the
+// request ends, and the server cuts the connection.
 func (s *Server) Handle(path string, h http.Handler, o ...HandlerOption) {
 	g := &guard{
 		path: path, handler: h, most: defaultMaxBytes, room: s.room, bodyTimeout: s.bodyTimeout, slowGrace: s.slowGrace, log: s.log, metrics: s.metrics,
@@ -157,11 +158,11 @@ func (s *Server) Handle(path string, h http.Handler, o ...HandlerOption) {
 	s.mux.Handle(path, g)
 }
 
-// NeedLeaderElection returns false, because every replica serves.
+// NeedLeaderElection returns false, because every replica answers requests.
 func (*Server) NeedLeaderElection() bool { return false }
 
-// AddReadiness makes the server ready only while this function returns nil as well, for example once informers have
-// synced. Several goroutines call the function at the same time, and it should return quickly.
+// AddReadiness adds a check to [Server.Ready], for example that informers have synced. The server is ready only while
+// ready returns nil. The function ready must be safe for concurrent use, and should return quickly.
 func (s *Server) AddReadiness(name string, ready func() error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +170,7 @@ func (s *Server) AddReadiness(name string, ready func() error) {
 }
 
 // Ready returns nil if the server listens, its certificate is valid now, and all functions of [Server.AddReadiness]
-// return nil. It returns an error from the moment that the server is told to stop.
+// return nil. It returns an error as soon as the context of Start ends.
 func (s *Server) Ready() error {
 	if !s.listening.Load() {
 		return errors.New("the webhook server does not listen")
@@ -205,16 +206,16 @@ func (s *Server) Address() string {
 const (
 	headerTimeout  = 10 * time.Second
 	requestTimeout = 30 * time.Second
-	// bodyTimeout is the time for the first piece of a body, and again for the rest if no other request waits for its
-	// room.
+	// bodyTimeout is the time for the first piece of a body, and again for the rest of the body. The rest has less time
+	// if other requests wait for memory.
 	bodyTimeout = requestTimeout / 2
 	idleTimeout = 2 * time.Minute
 	maxHeader   = 64 << 10
 )
 
 // Limits of HTTP/2. An API server that calls a URL on its own machine sends all requests over one HTTP/2 connection.
-// The buffers of all streams together fit into the buffer of the connection, so that requests that wait for room leave
-// enough for the others.
+// The buffer of the connection is as large as the buffers of all its streams together. So streams that wait for memory
+// do not use up the buffer of the connection.
 const (
 	streamBuffer     = 128 << 10
 	connectionBuffer = streams * streamBuffer
@@ -222,7 +223,8 @@ const (
 )
 
 // Start serves until ctx ends and the running requests are answered. It returns an error if the server cannot listen,
-// if its certificates fail, or if it had to cut off requests; the end of ctx alone is no error. It is called once.
+// if its certificates fail, or if requests did not finish within Grace. The end of ctx alone is no error. Call Start
+// once.
 func (s *Server) Start(ctx context.Context) error {
 	if s.listener.Load() == nil {
 		l, err := new(net.ListenConfig).Listen(ctx, "tcp", s.bindAddress)
@@ -233,7 +235,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	server := s.server()
 	group, ctx := errgroup.WithContext(ctx)
-	// New connections during the drain still need certificates.
+	// Connections that clients open during the drain still need certificates.
 	certificates, stopCertificates := context.WithCancel(context.WithoutCancel(ctx))
 	group.Go(func() error {
 		defer stopCertificates()
@@ -256,7 +258,7 @@ func (s *Server) Start(ctx context.Context) error {
 	return group.Wait()
 }
 
-// server returns the HTTP server with its limits.
+// server returns the HTTP server with its limits and its TLS configuration.
 func (s *Server) server() *http.Server {
 	secured := &tls.Config{
 		MinVersion:     tls.VersionTLS12,
@@ -278,8 +280,8 @@ func (s *Server) server() *http.Server {
 }
 
 // answer calls the handler. While the server drains, each answer announces the end of its connection, so that the
-// client sends its next request to another replica. If the server closed a connection without this notice, a request
-// that the client is sending at that moment would fail.
+// client sends its next request to another replica. Without this announcement, the server could close a connection on
+// which the client is sending a request, and that request would fail.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	if s.leaving.Load() {
 		w.Header().Set("Connection", "close")
@@ -287,7 +289,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// stop ends the server when all requests are answered, or when their time is over.
+// stop waits for Drain, stops listening, and waits for running requests, for up to Grace.
 func (s *Server) stop(ctx context.Context, server *http.Server) error {
 	ctx = context.WithoutCancel(ctx)
 	s.listening.Store(false)

@@ -25,7 +25,7 @@ import (
 	"refract.dev/kit/webhook/pki"
 )
 
-// issuedHere returns certificates for servers on this machine, in their own Secret.
+// issuedHere returns certificates for servers on this machine, in a Secret of their own.
 func issuedHere(c client.WithWatch, now func() time.Time) *issued {
 	return issuing(c, now, logr.Discard(), "127.0.0.1")
 }
@@ -142,8 +142,7 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// TestLongHeads: the head of a request is bounded. Go's HTTP server reads up to 4 KiB more before it rejects the
-// request.
+// TestLongHeads: the server limits the head of a request. Go's HTTP server reads up to 4 KiB more than the limit.
 func TestLongHeads(t *testing.T) {
 	s, url := local(t, Options{})
 	s.Handle("/echo", echo)
@@ -206,8 +205,8 @@ func TestServerAnswersWhatItWasAskedBeforeItStops(t *testing.T) {
 	}
 }
 
-// TestRotationUnderLoad renews the certificate many times, and the authority twice, while clients open connections all
-// the time. The clients trust the authorities that the API server has received last.
+// TestRotationUnderLoad renews the certificate many times, and the authority twice, while clients open connections. The
+// clients trust the authorities that the API server has received last.
 func TestRotationUnderLoad(t *testing.T) {
 	now := &clock{now: time.Now()}
 	certs := issuedHere(hub(), now.read)
@@ -237,7 +236,7 @@ func TestRotationUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	// round waits until every client has begun and ended a request.
+	// round waits until every client has finished a request that it began after the call.
 	round := func() {
 		t.Helper()
 		for i := range answers {
@@ -257,7 +256,7 @@ func TestRotationUnderLoad(t *testing.T) {
 		round() // The clients still trust the earlier authorities.
 		tell()
 		round()
-		now.add(2 * time.Hour) // The new authority signs from now on.
+		now.add(2 * time.Hour) // From now on the new authority signs.
 		serials[synced(t, certs).Serving().Leaf.SerialNumber.String()] = true
 		round()
 	}

@@ -18,10 +18,11 @@ import (
 	"refract.dev/kit/webhook/follow"
 )
 
-// TrustManager is the field manager of [Trust]. It owns only caBundle and the names of the entries with a caBundle.
+// TrustManager is the field manager of [Trust]. It owns only caBundle and, in lists of webhooks, the names of the
+// entries.
 const TrustManager = "refract-trust"
 
-// Targets are the names of the objects that make an API server call this server.
+// Targets are the names of the objects that configure an API server to call this server.
 type Targets struct {
 	// CRDs are CustomResourceDefinitions. The server converts their objects.
 	CRDs []string
@@ -29,8 +30,8 @@ type Targets struct {
 	Mutating, Validating []string
 }
 
-// Truster keeps the caBundles of a server's objects up to date. It is a Runnable of controller-runtime's manager, and
-// runs on the leader only.
+// Truster keeps the caBundles of the [Targets] up to date. It is a Runnable of controller-runtime's manager, and runs
+// on the leader only.
 type Truster struct {
 	client       client.WithWatch
 	certificates Certificates
@@ -38,24 +39,25 @@ type Truster struct {
 	targets      []target
 }
 
-// target is an object with clientConfigs.
+// target is one object with one or more clientConfigs.
 type target struct {
 	kind schema.GroupVersionKind
 	name string
-	// trusting returns the fields to apply so that the object gets this caBundle, and whether the object does not have
-	// it yet.
+	// trusting returns the fields for a server-side apply that sets this caBundle. due is true if the object has
+	// another caBundle, or none.
 	trusting func(object map[string]any, caBundle string) (want map[string]any, due bool, err error)
 }
 
-// Trust keeps the caBundle of the targets equal to the authorities of the certificates: the old and the new ones while
-// both are in use. It writes only that field, by server-side apply, when the certificates or the object change, and
-// reverts changes of other writers within seconds. It creates no objects and no entries. If an object calls no webhook,
-// Trust does not change it, logs this once, and tries again.
+// Trust sets the caBundle of the targets to the authorities of the certificates. During a change of authorities it sets
+// both the old and the new ones. It writes only that field, by server-side apply, when the certificates or the object
+// change, and it reverts changes of other writers within seconds. It creates no objects and no entries. If an object
+// has no clientConfig of a webhook, Trust does not change the object, logs this once, and tries again.
 //
-// The client needs get, watch and patch on the targets. The certificates are those of a server, which runs them. While
-// their authorities are unknown, Trust writes nothing.
+// The client needs get, watch and patch on the targets. The server runs the certificates. While their authorities are
+// unknown, Trust writes nothing.
 //
-// While [TrustManager] owns a field of an entry or webhook, the API server rejects its removal by server-side apply. A
+// [TrustManager] is a field owner of each entry of a webhook configuration, and of spec.conversion.webhook of a
+// CustomResourceDefinition. So the API server rejects a server-side apply that removes such an entry or webhook. A
 // plain update, or kubectl apply without --server-side, can remove it.
 func Trust(c client.WithWatch, certs Certificates, t Targets, log logr.Logger) *Truster {
 	all := &Truster{client: c, certificates: certs, log: log}
@@ -74,11 +76,11 @@ func Trust(c client.WithWatch, certs Certificates, t Targets, log logr.Logger) *
 	return all
 }
 
-// NeedLeaderElection returns true, because two versions of a program would undo each other's changes.
+// NeedLeaderElection returns true, because during an upgrade two versions of a program would undo each other's changes.
 func (*Truster) NeedLeaderElection() bool { return true }
 
-// Start keeps the targets up to date until ctx ends, which is no error. An error of a target is logged once while it
-// stays the same, and retried.
+// Start keeps the targets up to date until ctx ends, and then returns nil. It logs each error of a target once, until
+// the error changes, and tries again.
 func (t *Truster) Start(ctx context.Context) error {
 	var running sync.WaitGroup
 	for _, to := range t.targets {
@@ -100,7 +102,7 @@ func (t *Truster) Start(ctx context.Context) error {
 func (t *Truster) apply(ctx context.Context, to *target) error {
 	trusted := t.certificates.Trusted()
 	if len(trusted) == 0 {
-		return nil // The certificates send to Changes once the authorities are known.
+		return nil // Changes of the certificates receives a value once the authorities are known.
 	}
 	is := &unstructured.Unstructured{}
 	is.SetGroupVersionKind(to.kind)
@@ -117,11 +119,11 @@ func (t *Truster) apply(ctx context.Context, to *target) error {
 	want := &unstructured.Unstructured{Object: object}
 	want.SetGroupVersionKind(to.kind)
 	want.SetName(to.name)
-	want.SetUID(is.GetUID()) // A UID prevents the apply from creating an object that was deleted.
+	want.SetUID(is.GetUID()) // With a UID, the apply cannot create an object that was deleted.
 	want.SetResourceVersion(is.GetResourceVersion())
 	err = t.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(want), client.FieldOwner(TrustManager), client.ForceOwnership)
 	if apierrors.IsConflict(err) {
-		return nil // The watch reports the other writer's change.
+		return nil // The watch reports the change of the other writer.
 	}
 	if err != nil {
 		return fmt.Errorf("setting caBundle in %s %s: %w", to.kind.Kind, to.name, err)
@@ -130,7 +132,7 @@ func (t *Truster) apply(ctx context.Context, to *target) error {
 	return nil
 }
 
-// trustingConversion is the trusting function for the one webhook of a CustomResourceDefinition.
+// trustingConversion implements target.trusting for a CustomResourceDefinition, which has one webhook.
 func trustingConversion(object map[string]any, caBundle string) (want map[string]any, due bool, err error) {
 	config, there, err := unstructured.NestedFieldNoCopy(object, "spec", "conversion", "webhook", "clientConfig")
 	if err != nil {
@@ -145,8 +147,8 @@ func trustingConversion(object map[string]any, caBundle string) (want map[string
 	}}}}, fields["caBundle"] != caBundle, nil
 }
 
-// trustingEntries is the trusting function for all entries of a webhook configuration. It applies all of them, because
-// an apply that omits an entry would remove its caBundle.
+// trustingEntries implements target.trusting for webhook configurations. It applies all entries, because an apply
+// without an entry would remove the caBundle of that entry.
 func trustingEntries(object map[string]any, caBundle string) (want map[string]any, due bool, err error) {
 	entries, _, err := unstructured.NestedSlice(object, "webhooks")
 	if err != nil {

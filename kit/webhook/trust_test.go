@@ -26,7 +26,7 @@ import (
 
 const pizzas = "pizzas.restaurant.example"
 
-// restaurant is an API server with objects that name a webhook, and one without.
+// restaurant returns an API server with objects that name a webhook, and with one object that names none.
 func restaurant(t *testing.T) client.WithWatch {
 	t.Helper()
 	kinds := runtime.NewScheme()
@@ -85,8 +85,8 @@ func bundles(t *testing.T, c client.Client) map[string]string {
 	return all
 }
 
-// TestTrust keeps the caBundle of all kinds of objects up to date while the authority is replaced and another writer
-// overwrites it.
+// TestTrust: all kinds of objects keep the right caBundle while the authority changes, and after another writer has
+// overwritten it.
 func TestTrust(t *testing.T) {
 	c, now := restaurant(t), &clock{now: begin}
 	var log record
@@ -155,7 +155,8 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-// TestTrustAppliesItsFieldAlone examines the requests to the API server.
+// TestTrustAppliesItsFieldAlone verifies that the requests to the API server have no fields but caBundle and the names
+// of entries.
 func TestTrustAppliesItsFieldAlone(t *testing.T) {
 	var sent []string
 	c := interceptor.NewClient(restaurant(t), interceptor.Funcs{

@@ -48,7 +48,7 @@ func (l *lexer) next() string {
 	}
 }
 
-// peek returns the next byte, or 0, which begins no token, at the end.
+// peek returns the next byte, or 0 at the end. No token begins with 0.
 func (l *lexer) peek() byte {
 	if l.at < len(l.data) {
 		return l.data[l.at]
@@ -202,11 +202,11 @@ func (l *lexer) escape() {
 
 func isHex(c byte) bool { return isDigit(c) || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F' }
 
-// plainPrefix returns the number of bytes before the first byte with a meaning in a string: a quote, a backslash or a
-// control character. Most of a document is inside strings, so the function examines eight bytes at a time.
+// plainPrefix returns the number of bytes before the first quote, backslash or control character. Most of a document is
+// inside strings, so the function examines eight bytes at a time.
 //
 // Source: https://graphics.stanford.edu/~seander/bithacks.html, "Determine if a word has a byte less than n" and "equal
-// to n". A wrong match is possible only behind a correct one.
+// to n". These tests may also mark bytes after the first correct match, but none before it.
 func plainPrefix(data []byte) int {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	n := 0

@@ -1,7 +1,7 @@
-// Package raw reads JSON without decoding it: a requested value is returned as a part of the document, and all other
-// values are skipped. Numbers of any size, unknown members and their order therefore stay intact.
+// Package raw reads JSON without decoding it. It returns a requested value as a part of the document, and skips all
+// other values. So numbers of any size, unknown members and their order stay intact.
 //
-// All skipped values are checked against the grammar of RFC 8259, except that strings need not be valid UTF-8. A
+// The package checks all skipped values against the grammar of RFC 8259, except that strings need not be valid UTF-8. A
 // malformed document cannot make this package panic or recurse deeper than [MaxDepth].
 package raw
 
@@ -17,19 +17,20 @@ import (
 // Source: https://pkg.go.dev/encoding/json, whose decoder has this limit.
 const MaxDepth = 10_000
 
-// ErrSyntax is wrapped by every error about a document that is not JSON, or that has a value of another type than
-// requested.
+// ErrSyntax is wrapped by the errors about a document that is not JSON, and about a value of another type than the
+// requested one.
 var ErrSyntax = errors.New("invalid JSON")
 
-// ErrDepth is wrapped, in addition to [ErrSyntax], by the error about a document that is nested deeper than [MaxDepth].
+// ErrDepth is wrapped by the error about a document that is nested deeper than [MaxDepth]. That error also wraps
+// [ErrSyntax].
 var ErrDepth = errors.New("too deep")
 
-// Members calls yield for each member of a JSON object, in order, with the unquoted key and the bytes of the value.
-// Both are parts of data, unless the key contains escapes. A duplicate key is yielded twice. If yield returns false,
-// the rest is neither read nor checked.
+// Members calls yield for each member of a JSON object, in order, with the unquoted key and the bytes of the value. The
+// value, and a key without escapes, are parts of data. Members yields a duplicate key twice. If yield returns false,
+// Members neither reads nor checks the rest.
 //
-// Members returns an error that wraps [ErrSyntax] unless data is a JSON object and nothing else; yield may have been
-// called before.
+// Members returns an error that wraps [ErrSyntax] unless data is a JSON object and nothing else. It may have called
+// yield before the error.
 func Members(data []byte, yield func(key, value []byte) bool) error {
 	s := New(data)
 	s.Object(func(key []byte) {
@@ -41,10 +42,10 @@ func Members(data []byte, yield func(key, value []byte) bool) error {
 }
 
 // Elements calls yield for each element of a JSON array, with its index and its bytes, which are a part of data. If
-// yield returns false, the rest is neither read nor checked.
+// yield returns false, Elements neither reads nor checks the rest.
 //
-// Elements returns an error that wraps [ErrSyntax] unless data is a JSON array and nothing else; yield may have been
-// called before.
+// Elements returns an error that wraps [ErrSyntax] unless data is a JSON array and nothing else. It may have called
+// yield before the error.
 func Elements(data []byte, yield func(i int, value []byte) bool) error {
 	s := New(data)
 	s.Array(func(i int) {
@@ -82,14 +83,14 @@ func String(value []byte) (string, error) {
 	return string(text), nil
 }
 
-// IsNull reports whether value is null, or is empty because the value is missing.
+// IsNull reports whether value is null or empty. The value of a missing member is empty.
 func IsNull(value []byte) bool {
 	value = bytes.TrimSpace(value)
 	return len(value) == 0 || string(value) == "null"
 }
 
-// AppendString appends text to dst as a JSON string. Like encoding/json, it escapes characters with a meaning in HTML,
-// and replaces invalid UTF-8.
+// AppendString appends text to dst as a JSON string. Like encoding/json, it escapes HTML characters, and replaces
+// invalid UTF-8.
 func AppendString[T ~string | ~[]byte](dst []byte, text T) []byte {
 	start := len(dst)
 	dst = append(dst, '"')
@@ -108,8 +109,8 @@ func AppendString[T ~string | ~[]byte](dst []byte, text T) []byte {
 	return append(append(dst, text[done:]...), '"')
 }
 
-// plain reports whether a byte needs no escape in a JSON string. It returns false for every byte outside ASCII, because
-// some of them need replacement.
+// plain reports whether a byte needs no escape in a JSON string. It returns false for all bytes outside ASCII, because
+// they may be invalid UTF-8.
 func plain(c byte) bool {
 	return c >= ' ' && c < 0x7f && c != '"' && c != '\\' && c != '<' && c != '>' && c != '&'
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// documents are JSON, and texts that are almost JSON, each with its defect.
+// documents are valid JSON and texts with one defect each.
 var documents = map[string]struct {
 	reason string
 	text   string
@@ -135,7 +135,7 @@ func TestElements(t *testing.T) {
 	}
 }
 
-// TestStop verifies that a caller that stops early does not read the rest, and gets no error about it.
+// TestStop verifies that Members and Elements do not read or check the rest after yield has returned false.
 func TestStop(t *testing.T) {
 	if err := Members([]byte(`{"a":1,"b`), func([]byte, []byte) bool { return false }); err != nil {
 		t.Errorf("Members() after yield returned false: %v", err)
@@ -248,8 +248,8 @@ func TestScanner(t *testing.T) {
 	}
 }
 
-// TestScannerFails verifies that errors name the place and the reason, that the first error stays, and that no later
-// value is read.
+// TestScannerFails verifies three properties: an error contains the place and the reason, the first error stays, and
+// the scanner reads no value after an error.
 func TestScannerFails(t *testing.T) {
 	s := New([]byte(`{"a":[1],"b":2}`))
 	s.Object(func(key []byte) {

@@ -20,11 +20,11 @@ func (s *Scanner) Err() error { return s.err }
 // Fail records err, unless an error is already recorded.
 func (s *Scanner) Fail(err error) { s.fail(err) }
 
-// Stop ends the scan: the rest of the document is not read.
+// Stop ends the scan; the scanner does not read the rest of the document.
 func (s *Scanner) Stop() { s.stopped = true }
 
-// End returns the error. Unless [Scanner.Stop] was called, it is also an error if anything but white space is left of
-// the document.
+// End returns the error of the scan. Unless [Scanner.Stop] was called, anything but white space in the rest of the
+// document is an error too.
 func (s *Scanner) End() error {
 	if s.idle() {
 		return s.err
@@ -42,8 +42,8 @@ func (s *Scanner) Offset() int {
 	return s.at
 }
 
-// Since returns the bytes from an offset to the position of the scanner. They are a part of the document. After an
-// error it returns nil.
+// Since returns the bytes from offset to the position of the scanner, as a part of the document. It returns nil after
+// an error.
 func (s *Scanner) Since(offset int) []byte {
 	if s.err != nil || offset > s.at {
 		return nil
@@ -51,7 +51,7 @@ func (s *Scanner) Since(offset int) []byte {
 	return s.data[offset:s.at:s.at]
 }
 
-// Reset makes the scanner begin with another document.
+// Reset prepares the scanner for another document.
 func (s *Scanner) Reset(data []byte) { *s = Scanner{lexer: lexer{data: data}} }
 
 // Document returns the document.
@@ -70,13 +70,13 @@ func (s *Scanner) Next() byte {
 	return s.peek()
 }
 
-// OpenObject begins to read an object, whose members [Scanner.NextKey] reads. It reports whether the next value is an
-// object.
+// OpenObject reads the start of an object, and reports whether the next value is an object. [Scanner.NextKey] then
+// reads the members.
 func (s *Scanner) OpenObject() bool { return s.open('{', "an object") }
 
-// NextKey reads the key of the next member of an object that [Scanner.OpenObject] began; first is true for the first
-// call. It returns the unquoted key, and the index of the first byte of the key. The caller must read the value before
-// the next call. At the end of the object, NextKey moves behind it and returns false. After an error it returns false.
+// NextKey reads the next key of an object that [Scanner.OpenObject] opened; first is true for the first call. It
+// returns the unquoted key, and the index of the first byte of the key. The caller must read the value before the next
+// call. At the end of the object, NextKey skips the closing bracket and returns false. After an error it returns false.
 func (s *Scanner) NextKey(first bool) (key []byte, at int, ok bool) {
 	if s.idle() {
 		return nil, 0, false
@@ -91,12 +91,13 @@ func (s *Scanner) NextKey(first bool) (key []byte, at int, ok bool) {
 	return key, at, s.err == nil
 }
 
-// OpenArray begins to read an array, whose elements [Scanner.NextElement] finds. It reports whether the next value is
-// an array.
+// OpenArray reads the start of an array, and reports whether the next value is an array. [Scanner.NextElement] then
+// finds the elements.
 func (s *Scanner) OpenArray() bool { return s.open('[', "an array") }
 
-// NextElement reports whether the array that [Scanner.OpenArray] began has another element; first is true for the first
-// call. The caller must read the element before the next call. At the end of the array, NextElement moves behind it.
+// NextElement reports whether an array that [Scanner.OpenArray] opened has another element; first is true for the first
+// call. The caller must read the element before the next call. At the end of the array, NextElement skips the closing
+// bracket.
 func (s *Scanner) NextElement(first bool) bool {
 	if s.idle() {
 		return false
@@ -108,8 +109,8 @@ func (s *Scanner) NextElement(first bool) bool {
 	return true
 }
 
-// Object reads an object. It calls member with the unquoted key of each member. The function may read the value;
-// otherwise Object skips it.
+// Object reads an object, and calls a function with each unquoted key. The function may read the value; otherwise
+// Object skips it.
 func (s *Scanner) Object(member func(key []byte)) {
 	if !s.open('{', "an object") {
 		return
@@ -131,8 +132,8 @@ func (s *Scanner) Object(member func(key []byte)) {
 	s.depth--
 }
 
-// Array reads an array. It calls element with the index of each element. The function may read the value; otherwise
-// Array skips it.
+// Array reads an array, and calls a function with each index. The function may read the element; otherwise Array skips
+// it.
 func (s *Scanner) Array(element func(i int)) {
 	if !s.open('[', "an array") {
 		return
@@ -178,7 +179,7 @@ func (s *Scanner) Text() []byte {
 	return s.text()
 }
 
-// Null skips null and returns true, if null comes next. Otherwise it does nothing.
+// Null skips the next value and returns true if that value is null. Otherwise it reads nothing and returns false.
 func (s *Scanner) Null() bool {
 	if s.idle() {
 		return false
@@ -212,8 +213,8 @@ func (s *Scanner) open(bracket byte, what string) bool {
 	return true
 }
 
-// more skips the comma before the next member or element and reports true, or skips the closing bracket and reports
-// false.
+// more looks for another member or element. If there is one, it skips the comma before it and returns true. Otherwise
+// it skips the closing bracket and returns false.
 func (s *Scanner) more(bracket byte, first bool) bool {
 	s.space()
 	switch c := s.peek(); {

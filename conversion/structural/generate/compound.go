@@ -32,7 +32,7 @@ func (m *maker) object(at place) props {
 	return s
 }
 
-// mapping returns the schema of an object with any keys.
+// mapping returns the schema of an object with arbitrary keys.
 func (m *maker) mapping(at place) props {
 	s := props{Type: typeObject}
 	switch m.below(8) {
@@ -58,7 +58,7 @@ func (m *maker) mapping(at place) props {
 	return s
 }
 
-// items limits the length of a list, and returns the position of its items.
+// items limits the length of a list, and returns the position for the schema of its items.
 func (m *maker) items(s *props, at place) place {
 	within := at.below()
 	if s.MaxItems = new(int64(m.between(1, 4))); m.chance(50) {
@@ -88,7 +88,7 @@ func (m *maker) list(at place) props {
 	return s
 }
 
-// set returns the schema of a list with distinct, atomic items.
+// set returns the schema of a list that is a set. Its items are atomic.
 func (m *maker) set(at place) props {
 	s := props{Type: typeArray, XListType: new("set")}
 	within := m.items(&s, at)
@@ -106,7 +106,7 @@ func (m *maker) set(at place) props {
 	return s
 }
 
-// listMap returns the schema of a list of objects with distinct keys. A key is required or has a default.
+// listMap returns the schema of a list of objects that have unique keys. Each key field is required or has a default.
 func (m *maker) listMap(at place) props {
 	s := props{Type: typeArray, XListType: new("map")}
 	within := m.items(&s, at)
@@ -144,7 +144,7 @@ func (m *maker) embedded(at place) props {
 	return s
 }
 
-// addConditions adds conditions under anyOf, oneOf, allOf or not to some schemas.
+// addConditions adds anyOf, oneOf, allOf or not to some schemas.
 func addConditions(c choices, s *props) {
 	if !c.chance(14) || s.XIntOrString || s.XPreserveUnknownFields != nil && s.Type == "" {
 		return
@@ -165,7 +165,7 @@ func addConditions(c choices, s *props) {
 	}
 }
 
-// conditionsOn returns at least two schemas that only restrict values, or none.
+// conditionsOn returns either at least two schemas that restrict the values of s, or none.
 func conditionsOn(c choices, s *props) []props {
 	switch s.Type {
 	case typeString:
@@ -194,7 +194,7 @@ func objectConditions(c choices, s *props) []props {
 	return []props{one, {Required: chosen[1:]}}
 }
 
-// jsons returns values as JSON for a schema.
+// jsons converts values to the form that schemas use.
 func jsons[T any](values ...T) []apiextensionsv1.JSON {
 	out := make([]apiextensionsv1.JSON, len(values))
 	for i, v := range values {
@@ -203,11 +203,11 @@ func jsons[T any](values ...T) []apiextensionsv1.JSON {
 	return out
 }
 
-// literal returns a JSON value as JSON for a schema.
+// literal converts a value to the form that schemas use.
 func literal(v any) apiextensionsv1.JSON {
 	raw, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // Impossible: callers pass only JSON values.
+		panic(err) // Cannot happen: callers pass only JSON values.
 	}
 	return apiextensionsv1.JSON{Raw: raw}
 }

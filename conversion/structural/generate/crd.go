@@ -10,7 +10,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// CRD returns the manifest of a CustomResourceDefinition with the name PLURAL.GROUP that an API server accepts. The
+// CRD returns the manifest of a CustomResourceDefinition that an API server accepts. Its name is PLURAL.GROUP. The
 // first version is the storage version. Some definitions have a second served version with another schema and without
 // conversion. Some have a status or scale subresource, and some are cluster-scoped.
 func CRD(src Source, name string, o SchemaOptions) map[string]any {
@@ -63,15 +63,15 @@ func (m *maker) version(name string) apiextensionsv1.CustomResourceDefinitionVer
 	return out
 }
 
-// scale adds the fields of the scale subresource to a schema, with any type: only objects show whether the type is
-// right.
+// scale adds the fields of the scale subresource to a schema. They may have any type, because the API server notices a
+// wrong type only in objects.
 func (m *maker) scale(root *props) *apiextensionsv1.CustomResourceSubresourceScale {
 	spec := root.Properties["spec"]
 	spec.Properties["replicas"] = draw(m.choices, []weighted[props]{
 		{4, props{Type: typeInteger, Format: "int32", Minimum: new(0.0)}}, {1, props{Type: typeInteger}}, {1, props{XIntOrString: true}},
 	})
 	spec.MaxProperties = nil
-	// Restrictions of the previous property may not fit the new one.
+	// These restrictions may not fit the new property.
 	spec.XValidations, spec.AnyOf, spec.OneOf, spec.AllOf, spec.Not, spec.Default = nil, nil, nil, nil, nil, nil
 	root.Properties["spec"] = spec
 	root.XValidations, root.AnyOf, root.OneOf, root.AllOf, root.Not = nil, nil, nil, nil, nil
@@ -82,11 +82,11 @@ func (m *maker) scale(root *props) *apiextensionsv1.CustomResourceSubresourceSca
 	return out
 }
 
-// manifest returns a definition as decoded from a file, without empty fields.
+// manifest returns a definition in the form that a decoded file has. Empty fields are omitted.
 func manifest(crd *apiextensionsv1.CustomResourceDefinition) map[string]any {
 	raw, err := json.Marshal(crd)
 	if err != nil {
-		panic(fmt.Errorf("writing a definition: %w", err)) // All its values are JSON values.
+		panic(fmt.Errorf("writing a definition: %w", err)) // Cannot happen: all values are JSON values.
 	}
 	var out map[string]any
 	if err := utiljson.Unmarshal(raw, &out); err != nil {

@@ -13,16 +13,16 @@ import (
 
 // Edit is one change of an object.
 type Edit struct {
-	// Path is the path of the value: names (string) of members and indexes (int) of elements. The index after the last
-	// element appends.
+	// Path is the path of the value. It consists of names (string) of members and indexes (int) of elements. If the
+	// index is the length of a list, the edit appends an element.
 	Path []any
-	// Value is the new value, unless Removed is set.
+	// Value is the new value; unused if Removed is true.
 	Value   any
 	Removed bool
 }
 
-// Apply returns a copy of obj with the edits applied in order, and reports whether all of them were possible: a removed
-// value and the parent of a set value must exist. The copy shares unchanged values with obj.
+// Apply returns a copy of obj after the edits, and whether all of them were possible. The value that an edit removes
+// must exist, and so must the parent of the value that it sets. The copy shares unchanged values with obj.
 func Apply(obj map[string]any, edits []Edit) (map[string]any, bool) {
 	for _, e := range edits {
 		value := any(removed)
@@ -38,10 +38,10 @@ func Apply(obj map[string]any, edits []Edit) (map[string]any, bool) {
 	return maps.Clone(obj), true
 }
 
-// Edits returns from one to most changes of an object as users make them: a value is set, added or removed, an element
-// is added or removed. Metadata, apiVersion and kind stay. The changes should be valid; the caller has to call
-// Validate. New values have the usual size, even if the schema allows larger ones. nil means that the schema has
-// nothing to edit.
+// Edits returns changes of an object, as users make them: at least one, and up to the number in most. An edit sets,
+// adds or removes a value or an element. It does not change metadata, apiVersion and kind. The result should be valid,
+// but the caller must call Validate. New values have a usual size, even if the schema allows larger ones. nil means
+// that the schema has nothing to edit.
 func Edits(src Source, version *structural.Version, obj map[string]any, most int) []Edit {
 	v := &values{choices: choices{src}, options: ObjectOptions{Valid: true, Room: -1}, depth: 2}
 	var out []Edit
@@ -51,7 +51,7 @@ func Edits(src Source, version *structural.Version, obj map[string]any, most int
 			break
 		}
 		root := *version.Structural()
-		root.XEmbeddedResource = true // apiVersion, kind and metadata are not edited.
+		root.XEmbeddedResource = true // Prevents edits of apiVersion, kind and metadata.
 		if e, ok := v.edit(spots(nil, nil, &root, from)); ok {
 			out = append(out, e)
 		}
@@ -59,7 +59,7 @@ func Edits(src Source, version *structural.Version, obj map[string]any, most int
 	return out
 }
 
-// spot is a place that can be edited.
+// spot is a place for an edit.
 type spot struct {
 	path     []any
 	schema   *schema.Structural
@@ -68,7 +68,7 @@ type spot struct {
 	value    any
 }
 
-// edit returns a change of one of several places.
+// edit returns an edit at one of the places.
 func (v *values) edit(at []spot) (Edit, bool) {
 	for range 5 {
 		if len(at) == 0 {
@@ -85,7 +85,7 @@ func (v *values) edit(at []spot) (Edit, bool) {
 	return Edit{}, false
 }
 
-// spots appends the places inside a value.
+// spots appends the places for edits inside a value.
 func spots(out []spot, path []any, s *schema.Structural, value any) []spot {
 	if s == nil {
 		return out
@@ -135,10 +135,10 @@ func memberSpots(out []spot, path []any, s *schema.Structural, value map[string]
 	return out
 }
 
-// Parts returns removals that leave a part of an object as one of several managers of server-side apply may have
-// applied it. It removes members of objects, entries of tables, and elements of sets and of lists with keys, but
-// neither the keys nor anything inside atomic values. It also removes required fields. It does not remove apiVersion,
-// kind and metadata.
+// Parts returns removals from an object. The rest is a part that a field manager may have applied with server-side
+// apply. Parts removes members of objects, entries of maps, and elements of sets and of lists with keys. It does not
+// remove the keys of elements, or anything inside an atomic value. It may remove required fields. It does not remove
+// apiVersion, kind and metadata.
 func Parts(src Source, version *structural.Version, obj map[string]any) []Edit {
 	p := &parts{choices: choices{src}}
 	p.percent = pick(p.choices, 10, 30, 60)
@@ -148,7 +148,7 @@ func Parts(src Source, version *structural.Version, obj map[string]any) []Edit {
 	return p.out
 }
 
-// parts collects the removals. It starts at the end of each list, so that the indexes stay correct.
+// parts collects removals. It processes each list from the end, so that the indexes of earlier elements stay valid.
 type parts struct {
 	choices
 
@@ -179,7 +179,7 @@ func (p *parts) value(path []any, s *schema.Structural, value any) {
 	}
 }
 
-// members removes members that are not keys.
+// members removes some members that are not keys of a list element.
 func (p *parts) members(path []any, s *schema.Structural, value map[string]any, keys []string) {
 	for _, name := range slices.Sorted(maps.Keys(value)) {
 		if s.XEmbeddedResource && everywhere(name) || slices.Contains(keys, name) {

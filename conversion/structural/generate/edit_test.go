@@ -13,7 +13,7 @@ func TestApply(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		edits  []Edit
-		want   string // Empty if the edits are impossible.
+		want   string // Empty if an edit is impossible.
 	}{
 		"None":         {"Without edits, the object is unchanged.", nil, obj},
 		"Set":          {"A member is set.", []Edit{{Path: []any{"b"}, Value: "y"}}, `{"a":{"l":[1,2,3]},"b":"y"}`},
@@ -49,8 +49,8 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// Edits and parts of any object can be applied, depend only on the source, and do not modify the object, its
-// apiVersion, kind and metadata. Many edited objects are valid.
+// TestEditsAndPartsOfAnySchema: edits and removals of parts can be applied to any object. They depend only on the
+// source. They do not modify the object, or its apiVersion, kind and metadata. Many edited objects are valid.
 func TestEditsAndPartsOfAnySchema(t *testing.T) {
 	edited, accepted, removals := 0, 0, 0
 	for seed := range uint64(100) {

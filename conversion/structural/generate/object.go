@@ -14,27 +14,27 @@ import (
 
 // ObjectOptions are the options for generated objects. With the zero value, about half of the objects are valid.
 type ObjectOptions struct {
-	// Valid generates objects that should be valid, without unknown fields. Some are nevertheless invalid because of a
-	// CEL rule or a not: the caller has to call Validate.
+	// Valid requests valid objects without unknown fields. A CEL rule or a not may still make an object invalid, so the
+	// caller must call Validate.
 	Valid bool
-	// Name and Namespace are the object's, if set. An empty name means a name that suits the schema.
+	// Name and Namespace are those of the object, if set. An empty Name means a name that fits the schema.
 	Name, Namespace string
-	// Texts are relevant texts, such as the enum values of another version. Every fifth text is one of them, where the
-	// schema restricts it little.
+	// Texts are useful texts, such as the enum values of another version. Where the schema allows almost any text,
+	// every fifth text is one of them.
 	Texts []string
-	// Room limits the elements and letters beyond a few in all lists and texts of an object together, where the schema
-	// allows long ones: a negative number means none. With 0, lists and texts may be as long as the schema allows. Most
-	// texts are then short, and some have the maximum length, up to a few hundred letters.
+	// Room is the total number of elements and letters that all lists and texts of an object may have beyond a small
+	// number, where the schema allows long ones. A negative number means none. With 0, lists and texts may be as long
+	// as the schema allows; most texts are then short, and some have the maximum length, up to a few hundred letters.
 	Room int
 }
 
-// Object returns an object for a version, with values at the edges of its schema. Most values are valid. The others
-// have one or two mistakes at any depth: an unknown, missing, null, mistyped, too long or repeated field, or malformed
-// metadata. Numbers are int64 or float64.
+// Object returns an object for a version, with values at the limits of its schema. Most values are valid. An invalid
+// object has one or two mistakes at any depth: an unknown, missing, null, mistyped, too long or repeated field, or
+// malformed metadata. Numbers are int64 or float64.
 func Object(src Source, version *structural.Version, o ObjectOptions) map[string]any {
 	v := &values{choices: choices{src}, options: o, depth: 3, spare: max(0, o.Room)}
 	root := settled(v.choices, version.Structural())
-	root.XEmbeddedResource = false // This function sets apiVersion, kind and metadata.
+	root.XEmbeddedResource = false // Object itself sets apiVersion, kind and metadata.
 	name := v.nameOf(version, o)
 	root.Properties = maps.Clone(root.Properties)
 	maps.DeleteFunc(root.Properties, func(name string, _ schema.Structural) bool { return everywhere(name) })
@@ -51,12 +51,12 @@ func Object(src Source, version *structural.Version, o ObjectOptions) map[string
 	return out
 }
 
-// everywhere reports whether a field is one that every object has.
+// everywhere reports whether every object has the field.
 func everywhere(name string) bool {
 	return name == "metadata" || name == "apiVersion" || name == "kind"
 }
 
-// name returns a name that usually fits its schema.
+// name returns a name. Usually it fits the schema.
 func (v *values) name(limits *schema.Structural) string {
 	for range 5 {
 		if name := strings.ToLower(v.text(settled(v.choices, limits))); len(validation.IsDNS1123Subdomain(name)) == 0 {
@@ -79,7 +79,7 @@ func decorate(c choices, metadata map[string]any) {
 	}
 }
 
-// spoil adds invalid fields to some metadata.
+// spoil adds invalid fields to the metadata of some objects.
 func (v *values) spoil(metadata map[string]any) {
 	if v.options.Valid || !v.chance(8) {
 		return

@@ -40,7 +40,8 @@ func TestObjectDependsOnTheSourceAlone(t *testing.T) {
 	}
 }
 
-// A required value of any type is present: a null would be pruned.
+// TestObjectWithValuesOfAnyType: a required field with a value of any type is never null, because a null would be
+// pruned.
 func TestObjectWithValuesOfAnyType(t *testing.T) {
 	v := thing(t, `{"type":"object","required":["any"],"properties":{"any":{"x-kubernetes-preserve-unknown-fields":true}}}`)
 	src := source(1)
@@ -56,7 +57,7 @@ func TestObjectWithValuesOfAnyType(t *testing.T) {
 	}
 }
 
-// verdicts counts the results for generated objects.
+// verdicts counts the generated objects by result.
 type verdicts struct {
 	objects, unreadable, accepted, one, unknown, defaulted int
 	rules                                                  map[string]int
@@ -135,7 +136,7 @@ func TestValidObjectsAreAccepted(t *testing.T) {
 	}
 }
 
-// Every edge case occurs in some object.
+// TestObjectHasEverything: each edge case occurs in some object.
 func TestObjectHasEverything(t *testing.T) {
 	edges := []string{
 		`null`, `""`, `{}`, `[]`, `9007199254740993`, `9007199254740991`, `9223372036854775807`, `-9223372036854775808`, `1e+300`, `0.5`, `größe`, `日本`,
@@ -164,7 +165,7 @@ func TestObjectHasEverything(t *testing.T) {
 	}
 }
 
-// bytesSource is a source of fuzzed bytes, followed by a counter.
+// bytesSource is a source that returns the bytes of a fuzzer, and then the values of a counter.
 type bytesSource struct {
 	left []byte
 	next uint64
@@ -180,7 +181,8 @@ func (b *bytesSource) Uint64() uint64 {
 	return n
 }
 
-// For any numbers, the definition is valid, and the object can be decoded, pruned and validated without a panic.
+// FuzzObject: for any random numbers, the definition is valid, and decoding, pruning and validation of the object do
+// not panic.
 func FuzzObject(f *testing.F) {
 	for seed := range uint64(20) {
 		f.Add([]byte(strings.Repeat(fmt.Sprint(seed*seed), int(seed))))
@@ -211,7 +213,8 @@ func FuzzObject(f *testing.F) {
 	})
 }
 
-// Without room, objects are small even if the schema allows large ones; with room, a few lists and texts are long.
+// TestObjectRoom: without room, objects are small even if the schema allows large ones. With room, a few lists and
+// texts are long.
 func TestObjectRoom(t *testing.T) {
 	d, err := structural.New(map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "things.example.org"},

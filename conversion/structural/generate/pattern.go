@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// repeats is the maximum number of additional repetitions of an unbounded repetition.
+// repeats is the maximum number of additional repetitions of a part with an unlimited number of repetitions.
 const repeats = 3
 
-// matching returns a text that a regular expression matches, built by walking the expression. It assumes that anchors
-// and boundaries match. The text is empty if the expression cannot be parsed.
+// matching returns a text that matches a regular expression. It assumes that anchors and boundaries match. If the
+// expression cannot be parsed, the text is empty.
 func (c choices) matching(pattern string) string {
 	tree, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
@@ -47,7 +47,7 @@ func (c choices) write(b *strings.Builder, e *syntax.Regexp) {
 			most = e.Min + repeats
 		}
 		c.repeat(b, e.Sub[0], e.Min, most)
-	default: // Matches the empty text, or a position.
+	default: // The part matches the empty text, or only a position.
 	}
 }
 
@@ -57,8 +57,8 @@ func (c choices) repeat(b *strings.Builder, e *syntax.Regexp, least, most int) {
 	}
 }
 
-// letter returns a letter of a character class, given as the first and last letter of each range. It prefers printable
-// ASCII letters, and often returns the first or the last of them.
+// letter returns a letter of a character class. The class is given as the first and last letter of each range. letter
+// prefers printable ASCII letters, and often returns the first or the last of them.
 func (c choices) letter(ranges []rune) rune {
 	var readable []rune
 	for i := 0; i+1 < len(ranges); i += 2 {

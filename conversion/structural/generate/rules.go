@@ -78,13 +78,13 @@ func rulesOf(c choices, s *props) []rule {
 	}
 }
 
-// converted reports whether rules see texts of a format as another type:
+// converted reports whether CEL rules see texts of a format as values of another type:
 // https://kubernetes.io/docs/reference/using-api/cel/#type-integration.
 func converted(format string) bool {
 	return slices.Contains([]string{"byte", "date", "date-time", "datetime", "duration"}, format)
 }
 
-// reachable returns the properties that rules can name, under their escaped names.
+// reachable returns the properties that CEL rules can name, under their escaped names.
 func reachable(s *props) []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
@@ -115,7 +115,7 @@ func objectRules(c choices, s *props) []rule {
 	return out
 }
 
-// changeRules returns rules about a change of a value.
+// changeRules returns rules about the old and the new value.
 func changeRules(c choices, s *props) []rule {
 	switch {
 	case s.Type == typeInteger, s.Type == typeNumber:
@@ -159,7 +159,7 @@ func addRootRule(c choices, s *props) {
 	))
 }
 
-// addDefault sets a default, if it finds one that the server accepts.
+// addDefault sets a default if it finds a valid one.
 func (m *maker) addDefault(s *props) {
 	before, ok := structure(s)
 	if !ok {
@@ -174,7 +174,7 @@ func (m *maker) addDefault(s *props) {
 		return
 	}
 	s.Default = new(literal(value))
-	// As a property, since the schema itself is not the schema of a resource.
+	// As a property, because the schema is not that of a whole resource.
 	after, ok := structure(&props{Type: typeObject, Properties: map[string]props{"inside": *s}})
 	if !ok {
 		s.Default = nil
@@ -186,7 +186,7 @@ func (m *maker) addDefault(s *props) {
 	}
 }
 
-// structure returns the structural schema, as the server uses it.
+// structure returns the structural schema, in the form that the API server uses.
 func structure(s *props) (*schema.Structural, bool) {
 	var internal apiextensions.JSONSchemaProps
 	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(s.DeepCopy(), &internal, nil); err != nil {

@@ -14,7 +14,7 @@ func (v *values) scalar() any {
 		int64(1<<53-1), int64(1<<53+1), int64(math.MaxInt64), int64(math.MinInt64), 1.0, 0.5, -0.5, 1e300, 1e-300, nil)
 }
 
-// samples are texts of each format: valid ones, and an invalid one.
+// samples are texts for each format: valid texts and an invalid one.
 var samples = map[string]struct {
 	right []string
 	wrong string
@@ -76,7 +76,7 @@ func suits(text string, limits *schema.ValueValidation) bool {
 	return (limits.MinLength == nil || letters >= *limits.MinLength) && (limits.MaxLength == nil || letters <= *limits.MaxLength)
 }
 
-// fit returns a text with the requested number of letters. It repeats the last letter of a shorter text.
+// fit returns a text with the requested number of letters. If the text is too short, fit repeats its last letter.
 func fit(text string, letters int) string {
 	all := []rune(text)
 	if len(all) >= letters {
@@ -89,12 +89,12 @@ func fit(text string, letters int) string {
 	return text + strings.Repeat(string(last), letters-len(all))
 }
 
-// Limits of integers in formats.
+// Limits of the integer formats.
 const (
 	leastInt32, mostInt32 = math.MinInt32, math.MaxInt32
 )
 
-// rangeOf returns the least and the greatest integer that fit the limits of a schema.
+// rangeOf returns the smallest and the largest integer that a schema allows.
 func rangeOf(s *schema.Structural) (low, high int64) {
 	low, high = math.MinInt64, math.MaxInt64
 	if s.ValueValidation.Format == "int32" {
@@ -115,7 +115,7 @@ func rangeOf(s *schema.Structural) (low, high int64) {
 	return low, high
 }
 
-// inner are numbers inside the range of a schema that may be edge cases for readers.
+// inner are numbers that are not limits of a schema, but edge cases for many programs.
 var inner = []int64{0, 1, -1, 2, 3, 5, 7, 10, 12, 13, 42, 100, 1 << 31, 1<<53 - 1, 1 << 53, 1<<53 + 1, math.MaxInt64, math.MinInt64}
 
 func (v *values) integer(s *schema.Structural) any {

@@ -7,13 +7,13 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// SchemaOptions are the size of schemas. The zero value generates schemas with up to some dozens of fields.
+// SchemaOptions limit the size of schemas. With the zero value, schemas have up to some dozens of fields.
 type SchemaOptions struct {
-	// Depth is the maximum number of levels of objects and lists below the root; 0 means 4.
+	// Depth is the maximum number of nested objects and lists below the root; 0 means 4.
 	Depth int
 	// Width is the maximum number of properties of an object; 0 means 4.
 	Width int
-	// Status restricts the root to the fields that a version with a status subresource may use, as [CRD] does for such
+	// Status limits the root to the fields that a version with a status subresource may have. [CRD] sets it for such
 	// versions.
 	Status bool
 }
@@ -41,7 +41,8 @@ const (
 	typeString  = "string"
 )
 
-// Schema returns the structural schema of a root object that an API server accepts in apiextensions.k8s.io/v1: see
+// Schema returns the schema of a resource: a structural schema that an API server accepts in apiextensions.k8s.io/v1,
+// see
 // https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema.
 //
 // It uses all features of such schemas: every type, format and limit, nullable, valid defaults at any depth without
@@ -65,9 +66,10 @@ type maker struct {
 type place struct {
 	// depth is the remaining number of levels.
 	depth int
-	// costly means that an object may have very many values here. Rules would exceed the cost limit of the server.
+	// costly is true if an object may have very many values here. CEL rules would exceed the cost limit of the API
+	// server.
 	costly bool
-	// lost means that the server cannot find the old value here. Rules must not use oldSelf.
+	// lost is true if the API server cannot find the old value here. CEL rules must not use oldSelf.
 	lost bool
 }
 
@@ -83,7 +85,7 @@ func (m *maker) root() props {
 		root.Properties["status"] = m.object(at.below())
 	}
 	for _, name := range m.names(0, 2) {
-		if !everywhere(name) && name != "items" { // The server takes an object with items for a list.
+		if !everywhere(name) && name != "items" { // The API server takes an object with the field items for a list.
 			root.Properties[name] = m.node(at.below())
 		}
 	}
@@ -109,7 +111,7 @@ func (m *maker) root() props {
 	return root
 }
 
-// metadata returns a schema that limits the names of objects.
+// metadata returns a schema that restricts the names of objects.
 func (m *maker) metadata() props {
 	name := props{Type: typeString}
 	switch m.below(4) {
@@ -129,8 +131,7 @@ func (m *maker) metadata() props {
 	return out
 }
 
-// fieldNames are names of properties. Rules can refer to some of them only by an escaped name, and to others not at
-// all.
+// fieldNames are names of properties. CEL rules can name some of them only in an escaped form, and others not at all.
 var fieldNames = []string{
 	"name", "image", "replicas", "ports", "labels", "selector", "mode", "size", "items", "value", "key", "limits",
 	"foo-bar", "namespace", "x.y", "größe", "$ref", "kind", "metadata", "type", "__proto__", "a/b",
@@ -138,12 +139,12 @@ var fieldNames = []string{
 
 func (m *maker) names(low, high int) []string { return some(m.choices, low, high, fieldNames) }
 
-// require chooses required properties, in the order of their names.
+// require returns some properties to be required, in the order of their names.
 func (m *maker) require(properties map[string]props) []string {
 	return some(m.choices, 1, 2, slices.Sorted(maps.Keys(properties)))
 }
 
-// node returns a schema of any kind, often with a default.
+// node returns a schema of any kind. Often it has a default.
 func (m *maker) node(at place) props {
 	kinds := []weighted[func(place) props]{
 		{22, m.text}, {12, m.integer}, {6, m.number}, {8, m.boolean}, {5, m.intOrString}, {4, m.anything},
@@ -173,7 +174,7 @@ func (m *maker) node(at place) props {
 	return s
 }
 
-// formats are the formats of texts: all known ones, and an unknown one.
+// formats are the formats of texts: all known formats and an unknown one.
 var formats = []string{
 	"bsonobjectid", "uri", "email", "hostname", "ipv4", "ipv6", "cidr", "mac", "uuid", "uuid3", "uuid4", "uuid5", "isbn", "isbn10", "isbn13",
 	"creditcard", "ssn", "hexcolor", "rgbcolor", "byte", "password", "date", "duration", "datetime", "date-time",
@@ -257,7 +258,7 @@ func (m *maker) boolean(place) props {
 	return s
 }
 
-// intOrString returns one of the three forms that the server accepts.
+// intOrString returns one of the three forms that the API server accepts.
 func (m *maker) intOrString(place) props {
 	s := props{XIntOrString: true}
 	either := []props{{Type: typeInteger}, {Type: typeString}}
@@ -272,7 +273,7 @@ func (m *maker) intOrString(place) props {
 	return s
 }
 
-// anything returns a schema without a type, or the schema of an object or list with any content.
+// anything returns a schema without a type, or the schema of an object or list with arbitrary content.
 func (m *maker) anything(place) props {
 	s := props{XPreserveUnknownFields: new(true)}
 	switch m.below(4) {

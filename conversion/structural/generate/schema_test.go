@@ -25,7 +25,7 @@ func yamlOf(t *testing.T, v any) string {
 	return string(out)
 }
 
-// The server accepts every generated definition, as judged by Check.
+// TestCRDIsAccepted: Check, and so the API server, accepts every generated definition.
 func TestCRDIsAccepted(t *testing.T) {
 	seeds := uint64(500)
 	if testing.Short() {
@@ -89,7 +89,7 @@ func TestSchemaKeepsToItsSize(t *testing.T) {
 	}
 }
 
-// Every feature of schemas occurs in some schema.
+// TestSchemaHasEverything: each feature of schemas occurs in some schema.
 func TestSchemaHasEverything(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(400) {

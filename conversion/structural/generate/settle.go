@@ -8,9 +8,9 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 )
 
-// settled returns a schema that includes the restrictions of allOf and of one branch of anyOf and oneOf. A value for
-// this schema is more likely to be valid for the original schema. The result always has a ValueValidation, and shares
-// its unchanged parts with s.
+// settled returns a schema with the restrictions of s, of its allOf, and of one branch of its anyOf and oneOf. A value
+// for this schema is likely to be valid for s. The result always has a ValueValidation, and shares unchanged parts with
+// s.
 func settled(c choices, s *schema.Structural) *schema.Structural {
 	out := *s
 	out.ValueValidation = &schema.ValueValidation{}
@@ -44,7 +44,7 @@ func settle(c choices, s *schema.Structural, from *schema.ValueValidation) {
 	}
 }
 
-// avoid adds the negation of a restriction to a settled schema, if the restriction is a single limit or property.
+// avoid adds the opposite of a restriction to a schema of settled. It does so only for a single limit or property.
 func avoid(s *schema.Structural, what *schema.NestedValueValidation) {
 	opposite := &schema.ValueValidation{}
 	switch {
@@ -63,7 +63,7 @@ func avoid(s *schema.Structural, what *schema.NestedValueValidation) {
 	tighten(s.ValueValidation, opposite)
 }
 
-// narrow adds the restrictions of a branch to a settled schema.
+// narrow adds the restrictions of a branch to a schema of settled.
 func narrow(c choices, s *schema.Structural, branch *schema.NestedValueValidation) {
 	tighten(s.ValueValidation, &branch.ValueValidation)
 	for _, name := range slices.Sorted(maps.Keys(branch.Properties)) {
@@ -82,8 +82,8 @@ func narrow(c choices, s *schema.Structural, branch *schema.NestedValueValidatio
 	settle(c, s, &branch.ValueValidation)
 }
 
-// tighten adds the limits of by to limits. Pattern, format and enum of by replace those of limits, since no value can
-// be generated for two of them.
+// tighten adds the limits in by to limits. The pattern, format and enum in by replace those in limits, because no value
+// can be generated for two patterns, formats or enums.
 func tighten(limits, by *schema.ValueValidation) {
 	limits.Maximum, limits.ExclusiveMaximum = nearer(limits.Maximum, limits.ExclusiveMaximum, by.Maximum, by.ExclusiveMaximum, -1)
 	limits.Minimum, limits.ExclusiveMinimum = nearer(limits.Minimum, limits.ExclusiveMinimum, by.Minimum, by.ExclusiveMinimum, 1)
@@ -105,7 +105,7 @@ func tighten(limits, by *schema.ValueValidation) {
 	}
 }
 
-// nearer returns the stricter of two numeric limits. For sign 1, the greater limit is stricter; for sign -1, the
+// nearer returns the stricter of two numeric limits. With sign 1 the larger limit is stricter, and with sign -1 the
 // smaller one.
 func nearer(limit *float64, exclusive bool, by *float64, byExclusive bool, sign float64) (*float64, bool) {
 	switch {
@@ -118,7 +118,7 @@ func nearer(limit *float64, exclusive bool, by *float64, byExclusive bool, sign 
 	}
 }
 
-// stricter is nearer for limits of sizes.
+// stricter is nearer for limits of lengths.
 func stricter(limit, by *int64, sign int) *int64 {
 	if limit == nil || by != nil && cmp.Compare(*by, *limit) == sign {
 		return by

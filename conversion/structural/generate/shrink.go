@@ -9,16 +9,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// patience is the maximum number of times that Shrink calls its argument fails.
+// patience is the maximum number of calls of the function fails by Shrink.
 const patience = 2000
 
-// Shrink looks for a small object for which fails returns true, and returns the smallest one that it finds. It begins
-// with obj, for which fails should return true. In each step it removes a member or an element, or replaces a value by a
-// simpler one. It keeps the result of a step if fails returns true for it.
+// Shrink looks for a small object for which the function fails returns true, and returns the smallest one that it
+// finds. It begins with obj, for which the function fails should return true. In each step it removes a member or an
+// element, or replaces a value by a simpler one. It keeps the result of a step for which the function fails returns
+// true.
 //
-// Shrink does not modify obj, and fails must not modify its argument. Shrink calls fails at most 2,000 times. As soon as
-// stop returns true, Shrink returns the smallest object so far. The result depends only on obj, fails and stop. If fails
-// returns false for obj, Shrink returns a copy of obj.
+// Shrink does not modify obj, and the function fails must not modify its argument. Shrink calls it at most 2,000 times.
+// As soon as the function stop returns true, Shrink returns the smallest object so far. The result depends only on the
+// arguments. If the function fails returns false for obj, Shrink returns a copy of obj.
 func Shrink(obj map[string]any, fails func(map[string]any) bool, stop func() bool) map[string]any {
 	s := &shrinker{best: runtime.DeepCopyJSON(obj), fails: fails, stop: stop, left: patience}
 	if !s.holds(s.best) {
@@ -31,7 +32,7 @@ func Shrink(obj map[string]any, fails func(map[string]any) bool, stop func() boo
 	return s.best
 }
 
-// shrinker holds the smallest object so far.
+// shrinker has the smallest object so far.
 type shrinker struct {
 	best  map[string]any
 	fails func(map[string]any) bool
@@ -39,8 +40,8 @@ type shrinker struct {
 	left  int
 }
 
-// over reports whether the search must end. It is called before each copy of an object, because the copy of a large
-// object takes longer than a call of fails.
+// over reports whether the search must end. It is called before each copy of an object, because copying a large object
+// takes longer than a call of the function fails.
 func (s *shrinker) over() bool { return s.left == 0 || s.stop() }
 
 func (s *shrinker) holds(obj map[string]any) bool {
@@ -51,7 +52,8 @@ func (s *shrinker) holds(obj map[string]any) bool {
 	return s.fails(runtime.DeepCopyJSON(obj))
 }
 
-// keep makes a changed object the smallest object if fails returns true for it, and reports whether it did.
+// keep checks a changed object with the function fails. If the result is true, the changed object becomes the smallest
+// object, and keep returns true.
 func (s *shrinker) keep(changed any) bool {
 	obj, ok := changed.(map[string]any)
 	if !ok || !s.holds(obj) {
@@ -61,7 +63,7 @@ func (s *shrinker) keep(changed any) bool {
 	return true
 }
 
-// pass tries once to simplify each value below a place, and reports whether this changed any of them.
+// pass tries once to simplify each value below a place. It returns true if one of them became simpler.
 func (s *shrinker) pass(at []any, value any) bool {
 	smaller := false
 	switch value := value.(type) {
@@ -75,7 +77,7 @@ func (s *shrinker) pass(at []any, value any) bool {
 	case []any:
 		left := s.cut(at, value)
 		smaller = len(left) < len(value)
-		for i, item := range slices.Backward(left) { // From the end, so that other indexes stay correct.
+		for i, item := range slices.Backward(left) { // From the end, so that the indexes of earlier elements stay valid.
 			if s.over() {
 				return false
 			}
@@ -85,8 +87,8 @@ func (s *shrinker) pass(at []any, value any) bool {
 	return smaller
 }
 
-// reduce makes the object smaller at a place. Its first attempt that succeeds ends it: it removes the value; replaces it
-// by a simpler value; simplifies the values below. It reports whether an attempt succeeded.
+// reduce tries to make the object smaller at a place, until an attempt succeeds. It removes the value, replaces it by a
+// simpler value, or simplifies the values below it. It returns false if no attempt succeeds.
 func (s *shrinker) reduce(place []any, value any) bool {
 	if s.try(place, removed) {
 		return true
@@ -99,8 +101,8 @@ func (s *shrinker) reduce(place []any, value any) bool {
 	return s.pass(place, value)
 }
 
-// coarse shortens long lists, or makes all their elements equal and simple. It runs before all passes: each attempt
-// takes time proportional to the size of the object, so a smaller object makes all further attempts faster.
+// coarse shortens long lists, or makes all their elements equal and simple. It runs first, because the time for each
+// attempt is proportional to the size of the object.
 func (s *shrinker) coarse(at []any, value any) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -120,7 +122,7 @@ func (s *shrinker) coarseList(at []any, list []any) {
 		if s.try(at, []any{}) {
 			return
 		}
-		if same := slices.Repeat(list[:1], len(list)); s.try(at, same) { // With the same length, because a schema may require it.
+		if same := slices.Repeat(list[:1], len(list)); s.try(at, same) { // The length stays the same, because the schema may require it.
 			list = same
 			for _, v := range simpler(list[0]) {
 				if s.tryTogether(list[0], v) {
@@ -136,11 +138,11 @@ func (s *shrinker) coarseList(at []any, list []any) {
 	}
 }
 
-// long is the number of elements above which a list is long.
+// long is the length above which coarse shortens a list.
 const long = 16
 
-// cut removes ranges of elements from a list, and returns the remaining elements. The first ranges are half of the list.
-// The following ones are smaller, but always more than one element.
+// cut tries to remove ranges of elements from a list, and returns the remaining elements. It begins with halves of the
+// list, and continues with smaller ranges of more than one element.
 func (s *shrinker) cut(at []any, list []any) []any {
 	for size := len(list) / 2; size > 1 && !s.over(); size /= 2 {
 		for end := len(list); end >= size && !s.over(); end -= size {
@@ -152,7 +154,8 @@ func (s *shrinker) cut(at []any, list []any) []any {
 	return list
 }
 
-// tryTogether replaces all occurrences of a text in the object at once, because fails may depend on their equality.
+// tryTogether replaces all occurrences of a text in the object at once, because the function fails may depend on their
+// equality.
 func (s *shrinker) tryTogether(value, simple any) bool {
 	text, ok := value.(string)
 	if !ok || simple == nil || s.over() {
@@ -162,7 +165,7 @@ func (s *shrinker) tryTogether(value, simple any) bool {
 	return n > 1 && s.keep(changed)
 }
 
-// replaced returns a copy of a tree in which another value replaces a text, and the number of replacements.
+// replaced returns a copy of a tree in which by replaces the text, and the number of replacements.
 func replaced(tree any, text string, by any) (out any, n int) {
 	var found int
 	switch tree := tree.(type) {
@@ -188,13 +191,13 @@ func replaced(tree any, text string, by any) (out any, n int) {
 	return tree, 0
 }
 
-// absent is the type of removed. As an argument, removed means that the value is to be removed.
+// absent is the type of removed. As the new value of a place, removed means that the value is removed.
 type absent struct{}
 
 var removed = absent{}
 
-// try sets or removes the value at a place. It keeps the changed object if fails returns true for it, and reports
-// whether it did.
+// try sets or removes the value at a place. If the function fails returns true for the changed object, try keeps that
+// object and returns true.
 func (s *shrinker) try(place []any, value any) bool {
 	if s.over() {
 		return false
@@ -204,8 +207,8 @@ func (s *shrinker) try(place []any, value any) bool {
 }
 
 // with returns a copy of a tree in which the value at a place is set or removed. The copy shares unchanged values with
-// the tree. with returns false if this is impossible: the value to remove, or the parent of the value to set, does not
-// exist. To append to a list, the place ends with the length of the list.
+// the tree. with returns false if the value to remove, or the parent of the value to set, does not exist. A place at
+// the end of a list ends with the length of the list.
 func with(tree any, place []any, value any) (any, bool) {
 	if len(place) == 0 {
 		return value, true
@@ -242,7 +245,7 @@ func with(tree any, place []any, value any) (any, bool) {
 	}
 }
 
-// simpler returns values that are simpler than a value. The most useful ones are first. Null is last, because an empty
+// simpler returns values that are simpler than a value, the most useful ones first. Null is last, because an empty
 // value of the same type tells a reader more.
 func simpler(value any) []any {
 	var out []any
@@ -302,7 +305,8 @@ func simplerIntegers(n int64) []any {
 	}
 }
 
-// simplerFloats also returns whole numbers as floats, because 1.0 is another literal than 1.
+// simplerFloats returns simpler numbers. It also returns whole numbers as floats, because 1.0 and 1 have different
+// texts.
 func simplerFloats(n float64) []any {
 	switch {
 	case n == 0:

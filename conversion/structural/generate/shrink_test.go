@@ -138,8 +138,8 @@ func TestShrink(t *testing.T) {
 
 func never() bool { return false }
 
-// TestShrinkStops checks that nothing is tried after stop, for an object of any size. The calls of stop afterwards are
-// few, not one for each value of the object.
+// TestShrinkStops checks that Shrink tries nothing after the function stop has returned true. Even for a large object,
+// it calls the function stop only a few more times.
 func TestShrinkStops(t *testing.T) {
 	obj := map[string]any{}
 	for i := range 2000 {
@@ -177,7 +177,7 @@ func TestShrinkFloats(t *testing.T) {
 	}
 }
 
-// weight is a measure that Shrink reduces.
+// weight is a measure of the size of a value. Shrink must not increase it.
 func weight(v any) int {
 	switch v := v.(type) {
 	case map[string]any:
@@ -199,8 +199,8 @@ func weight(v any) int {
 	}
 }
 
-// FuzzShrink checks the promises of Shrink for any object and any failure: it has called fails for its result, with a
-// bounded number of calls, and the result is never larger than the object and is deterministic.
+// FuzzShrink checks Shrink for any object and any function fails. Shrink must have called the function fails for its
+// result. The number of calls is limited, and the result is deterministic and never larger than the object.
 func FuzzShrink(f *testing.F) {
 	for seed := range uint64(20) {
 		f.Add(seed, seed*3)

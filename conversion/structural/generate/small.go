@@ -12,13 +12,13 @@ import (
 	"refract.dev/tree"
 )
 
-// Small returns the smallest objects for a version, those with the fewest leaves first, and the largest number of
-// leaves for which all objects are included; -1 if not even all objects without leaves are. Small returns at most limit
-// objects. The result depends only on the arguments.
+// Small returns the smallest objects for a version, at most limit objects. They are in the order of their number of
+// leaves. The second result is the largest number of leaves for which the list is complete; -1 if the list does not
+// even have all objects without leaves. Both results depend only on the arguments.
 //
-// A leaf is a scalar or an empty value that is optional, or that is required and not the plainest value. Scalars have
-// few values: the edges of the schema and one or two plain ones. The objects may be invalid: the caller has to call
-// Validate.
+// A leaf is a scalar or an empty value. The plainest value of a required field does not count as a leaf. For a scalar,
+// only a few values are used: those at the limits of the schema, and one or two plain ones. The objects may be invalid,
+// so the caller must call Validate.
 func Small(version *structural.Version, o ObjectOptions, leaves, limit int) ([]map[string]any, int) {
 	e := &small{values: values{choices: choices{Seeded(0)}, options: ObjectOptions{Valid: true}}, steps: stepsPerObject * (limit + 1)}
 	root := settled(e.choices, version.Structural())
@@ -49,7 +49,8 @@ func Small(version *structural.Version, o ObjectOptions, leaves, limit int) ([]m
 	return out, leaves
 }
 
-// stepsPerObject limits the search in schemas with many fields that cannot have the requested number of leaves.
+// stepsPerObject limits the search. It is necessary for schemas with many fields of which no object has the requested
+// number of leaves.
 const stepsPerObject = 1000
 
 // nameOf returns the name for objects of a version.
@@ -63,15 +64,15 @@ func (v *values) nameOf(version *structural.Version, o ObjectOptions) string {
 	return cmp.Or(name, "an-object")
 }
 
-// small enumerates values by their number of leaves. Its methods call yield for each value, which is valid only until
-// yield returns. They return false as soon as yield does, or when the steps are used up.
+// small enumerates values with a given number of leaves. Its methods call yield for each value; the value is valid only
+// during the call. The methods return false as soon as yield returns false, or after the last allowed step.
 type small struct {
 	values
 
 	steps int
 }
 
-// value enumerates the values of a schema with n leaves. The plainest value of a required field has no leaves.
+// value enumerates the values of a schema that have n leaves. If must is true, the plainest value has no leaves.
 func (e *small) value(s *schema.Structural, n int, must bool, yield func(any) bool) bool {
 	if e.steps--; e.steps < 0 {
 		return false
@@ -99,7 +100,7 @@ func (e *small) value(s *schema.Structural, n int, must bool, yield func(any) bo
 	return true
 }
 
-// null enumerates null, if the schema allows it.
+// null enumerates null if the schema allows it.
 func (*small) null(s *schema.Structural, n int, yield func(any) bool) bool {
 	return !s.Nullable || n != 1 || yield(nil)
 }
@@ -118,7 +119,7 @@ func (e *small) object(s *schema.Structural, n int, must bool, yield func(any) b
 	return n == 0 && !must || e.members(s, names, n, out, each)
 }
 
-// members adds members with these names to an object, with n leaves in total.
+// members adds members with some of these names to an object. They have n leaves in total.
 func (e *small) members(s *schema.Structural, names []string, n int, out map[string]any, yield func() bool) bool {
 	if e.steps--; e.steps < 0 {
 		return false
@@ -170,10 +171,10 @@ func (e *small) list(s *schema.Structural, n int, must bool, yield func(any) boo
 	return n == 0 && !must || e.elements(s, least, n, []any{}, yield)
 }
 
-// mostElements is the maximum minItems of a list that is enumerated.
+// mostElements is the maximum minItems for which lists are enumerated.
 const mostElements = 5
 
-// elements adds elements to a list, least or more of them, with n leaves in total.
+// elements adds elements to a list, until the list has the minimum length (least) and n leaves in total.
 func (e *small) elements(s *schema.Structural, least, n int, out []any, yield func(any) bool) bool {
 	if e.steps--; e.steps < 0 {
 		return false
@@ -196,9 +197,9 @@ func (e *small) elements(s *schema.Structural, least, n int, out []any, yield fu
 	return true
 }
 
-// scalars returns a few values of a schema, the plainest first.
+// scalars returns a few values of a schema. The plainest value is the first.
 func (e *small) scalars(s *schema.Structural) []any {
-	e.src = Seeded(0) // The same values each time.
+	e.src = Seeded(0) // So that the values are the same each time.
 	s = settled(e.choices, s)
 	var out []any
 	switch limits := s.ValueValidation; {

@@ -121,7 +121,7 @@ func TestSmall(t *testing.T) {
 	}
 }
 
-// For any schema, the enumeration ends soon, is deterministic, and has no duplicates.
+// TestSmallOfAnySchema: for any schema, the enumeration ends soon, is deterministic, and has no duplicates.
 func TestSmallOfAnySchema(t *testing.T) {
 	objects := 0
 	for seed := range uint64(100) {

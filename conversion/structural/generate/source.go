@@ -1,7 +1,7 @@
 package generate
 
-// Seeded returns a Source of numbers that depend only on the seed: SplitMix64, whose sequences differ strongly even for
-// similar seeds (https://doi.org/10.1145/2660193.2660195). It must not be used concurrently.
+// Seeded returns a Source whose numbers depend only on the seed. It uses SplitMix64, whose sequences are very different
+// even for similar seeds (https://doi.org/10.1145/2660193.2660195). It is not safe for concurrent use.
 func Seeded(seed uint64) Source { return &splitMix{state: seed} }
 
 type splitMix struct{ state uint64 }

@@ -14,14 +14,14 @@ type values struct {
 	choices
 
 	options ObjectOptions
-	// depth is the remaining number of levels of values without a schema.
+	// depth is the number of levels that a value without a schema may still have.
 	depth int
-	// spare is the remainder of ObjectOptions.Room.
+	// spare is the unused part of ObjectOptions.Room.
 	spare int
 }
 
-// slips reports whether the next value should be invalid. This is rare enough that most invalid objects have a single
-// cause.
+// slips reports whether the next value should be invalid. This is rare, so that most invalid objects have only one
+// invalid value.
 func (v *values) slips() bool { return !v.options.Valid && v.chance(3) }
 
 // value returns a value for a schema.
@@ -60,8 +60,8 @@ func (v *values) value(s *schema.Structural) any {
 	}
 }
 
-// untyped returns a value of any type. It avoids a null that the schema does not allow: pruning would remove it, and a
-// required field would be missing.
+// untyped returns a value of any type. It avoids a null that the schema does not allow, because pruning would remove
+// the null, and a required field would be missing.
 func (v *values) untyped(s *schema.Structural) any {
 	out := v.anything()
 	if out == nil && v.options.Valid && !s.Nullable {
@@ -125,19 +125,19 @@ func (v *values) object(s *schema.Structural) map[string]any {
 	return out
 }
 
-// room reports whether an object may have another member.
+// room reports whether an object may have one more member.
 func (v *values) room(obj map[string]any, most *int64) bool {
 	return most == nil || int64(len(obj)) < *most || v.slips()
 }
 
-// fill adds members with any names.
+// fill adds members with arbitrary names.
 func (v *values) fill(out map[string]any, s *schema.Structural) {
 	low, high := v.sizes(s.ValueValidation.MinProperties, s.ValueValidation.MaxProperties, 3, few)
 	for _, name := range some(v.choices, low, high, []string{"a", "b-1", "forbidden", "größe", "metadata", "x/y"}) {
 		switch {
 		case s.AdditionalProperties.Structural != nil:
 			out[name] = v.value(s.AdditionalProperties.Structural)
-		case v.options.Valid: // The server would not keep any member of an object here.
+		case v.options.Valid: // The API server would not keep such members.
 			out[name] = v.scalar()
 		default:
 			out[name] = v.anything()
@@ -145,15 +145,16 @@ func (v *values) fill(out map[string]any, s *schema.Structural) {
 	}
 }
 
-// The number of elements or letters beyond the minimum, without room: few elements, and usually few letters, but never
-// more than many.
+// Without Room, the number of elements or letters beyond the minimum is usually at most the constant few, and for texts
+// never more than the constant many.
 const (
 	few  = 6
 	many = 256
 )
 
-// sizes returns the minimum and maximum size. The maximum is low plus usual without an upper limit. With an upper limit
-// and without room, it is at most low plus more.
+// sizes returns the minimum and the maximum size of a value. Without an upper limit in the schema, the maximum is the
+// minimum plus the argument usual. If Room is set, the maximum is limited to the sum of the minimum, the argument more
+// and the unused room.
 func (v *values) sizes(least, most *int64, usual, more int) (low, high int) {
 	if least != nil {
 		low = int(*least)
@@ -172,14 +173,14 @@ func (v *values) sizes(least, most *int64, usual, more int) (low, high int) {
 		return low - 1, low - 1
 	case v.chance(25):
 		return low, low
-	case v.chance(25): //nolint:gocritic // Each time by another number.
+	case v.chance(25): //nolint:gocritic // Another random number than in the previous case.
 		return high, high
 	default:
 		return low, high
 	}
 }
 
-// fitting is sizes for values that need not have the maximum size. They often have it if room is left.
+// fitting is sizes for an object with Room. A value then rarely has the maximum size, but often if room is left.
 func (v *values) fitting(low, high int) (least, most int) {
 	largest := 15
 	if v.spare > 0 {
@@ -195,7 +196,7 @@ func (v *values) fitting(low, high int) (least, most int) {
 	}
 }
 
-// take subtracts the size beyond the minimum and a few from the room.
+// take subtracts a size from the unused room, except for the minimum size and the argument more.
 func (v *values) take(n int, least *int64, more int) {
 	if least != nil {
 		n -= int(*least)
@@ -221,7 +222,7 @@ func (v *values) array(s *schema.Structural) []any {
 	return out
 }
 
-// repeated reports whether a set contains an item, or a list map contains an item with the same keys.
+// repeated reports whether a set already has an item, or a list map an item with the same keys.
 func repeated(s *schema.Structural, list []any, item any) bool {
 	if s.XListType == nil || *s.XListType == "atomic" {
 		return false
@@ -245,7 +246,7 @@ func identity(s *schema.Structural, item any) string {
 	return fmt.Sprintf("%v", out)
 }
 
-// anything returns a value without a schema.
+// anything returns a value of any type.
 func (v *values) anything() any {
 	if v.depth == 0 {
 		return v.scalar()

@@ -7,8 +7,8 @@ import (
 	"refract.dev/tree"
 )
 
-// compare returns the changes from before to after, in the order of the keys: added and removed members, and different
-// values. Arrays of different length are compared as one value. compare does not modify its arguments.
+// compare returns the changes between two objects, in the order of the keys: added members, removed members, and
+// different values. Two arrays of different lengths are a single change. compare does not modify its arguments.
 func compare(before, after map[string]any) []tree.Change {
 	return compareObjects(nil, tree.Pointer{}, before, after)
 }

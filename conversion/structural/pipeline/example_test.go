@@ -10,7 +10,7 @@ import (
 	"refract.dev/conversion/structural/pipeline"
 )
 
-// A kind with one version, whose schema has no color.
+// ovens is a kind with one version. Its schema has no color.
 const ovens = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

@@ -1,10 +1,11 @@
-// Package pipeline simulates the processing of a custom resource by an API server from a client's create to another
-// client's get, step by step.
+// Package pipeline simulates, step by step, how an API server processes a custom resource: from the create request of a
+// client to the answer to another client's get request.
 //
-// The order is that of the server. A request is decoded by the schema of its own version, and defaulted. Webhooks
-// change the object, and it is defaulted again. It is validated, and webhooks validate it. It is converted to the
-// storage version, and stored. On a read, the object is decoded by the schema of the storage version, which also
-// provides the only defaults. It is then converted to the requested version, whose schema prunes it without defaulting.
+// The steps have the order of the API server. A request is decoded with the schema of its own version, and defaulted.
+// Mutating webhooks change the object, and it is defaulted again. It is validated, and then validating webhooks allow
+// or deny it. It is converted to the storage version, and stored. For a read, the object is decoded and defaulted with
+// the schema of the storage version. It is then converted to the requested version. The schema of the requested version
+// prunes the object, but adds no defaults.
 //
 // Source: apiserver/customresource_handler.go of k8s.io/apiextensions-apiserver.
 package pipeline
@@ -29,20 +30,20 @@ const (
 
 // Names of steps.
 const (
-	Decode   = "decode"   // Unknown fields and nulls that are not allowed are dropped.
+	Decode   = "decode"   // Unknown fields, and nulls that the schema does not allow, are dropped.
 	Default  = "default"  // The defaults of the version are set.
 	Mutate   = "mutate"   // The mutating webhook changes the object.
 	Prepare  = "prepare"  // Fields that a create cannot set are dropped.
 	Validate = "validate" // The object is validated by the schema of the version.
-	Admit    = "admit"    // The validating webhook allows or denies.
+	Admit    = "admit"    // The validating webhook allows or denies the object.
 	Convert  = "convert"  // The object is converted to the version of the step.
-	Prune    = "prune"    // Fields of the conversion that the version does not know are dropped.
+	Prune    = "prune"    // Fields that the conversion returned and the version does not know are dropped.
 	Store    = "store"    // The object in storage.
 	Load     = "load"     // The stored object is decoded.
-	Answer   = "answer"   // The object as the client gets it.
+	Answer   = "answer"   // The client gets the object.
 )
 
-// Rules of findings outside the server's validation.
+// Rules of findings that do not come from the validation of the API server.
 const (
 	RuleUnknown   = "UnknownField" // The version does not know a field, which is dropped.
 	RuleNotServed = "NotServed"    // The version is not served.
@@ -54,18 +55,18 @@ type Step struct {
 	// Phase is [Write] or [Read].
 	Phase string `json:"phase"`
 	Name  string `json:"name"`
-	// Version is the version whose schema or hooks the step uses.
+	// Version is the version with the schema or the hooks of the step.
 	Version string `json:"version"`
 	// Object is the object after the step. It must not be modified.
 	Object map[string]any `json:"object"`
-	// Changes are the changes by the step; an empty list means none.
+	// Changes are the changes by the step. Without changes the list is empty.
 	Changes []tree.Change `json:"changes"`
-	// Findings are the findings of the step. An error ends the request; a warning does not.
+	// Findings are the findings of the step. An error ends the request, and a warning does not.
 	Findings []structural.Finding `json:"findings"`
-	// NotDefaulted are the defaults of the requested version that the object does not have on a read. If the object had
-	// been written in that version, it would have them.
+	// NotDefaulted are defaults of the requested version that the object does not have after a read. It would have them
+	// if it had been written in that version.
 	NotDefaulted []tree.Change `json:"notDefaulted,omitempty"`
-	// Note explains facts that the changes do not show. It may be empty.
+	// Note is additional information about the step; it may be empty.
 	Note string `json:"note,omitempty"`
 }
 
@@ -74,16 +75,16 @@ func (s *Step) Refused() bool {
 	return slices.ContainsFunc(s.Findings, func(f structural.Finding) bool { return f.Severity == structural.Error })
 }
 
-// Trace is the record of all steps.
+// Trace is the record of the steps of a request.
 type Trace struct {
-	// Steps are in the order of execution.
+	// Steps are in the order of their execution.
 	Steps []Step `json:"steps"`
 }
 
 // Refused reports whether the last step ended the request.
 func (t *Trace) Refused() bool { return len(t.Steps) > 0 && t.Steps[len(t.Steps)-1].Refused() }
 
-// Object returns the object as the client gets it; nil if the request was rejected. It must not be modified.
+// Object returns the object that the client gets; nil if the request was rejected. It must not be modified.
 func (t *Trace) Object() map[string]any {
 	if len(t.Steps) == 0 || t.Refused() {
 		return nil
@@ -91,14 +92,14 @@ func (t *Trace) Object() map[string]any {
 	return t.Steps[len(t.Steps)-1].Object
 }
 
-// Hooks are the webhooks. Each gets a copy of the object, which it may modify. A hook that rejects the object returns a
-// [*RefusedError]. Any other error means that the hook could not be called, and ends [Run].
+// Hooks are the webhooks. Each gets a copy of the object and may modify it. If a hook rejects the object, it returns a
+// [*RefusedError]. Any other error means that the webhook could not be called, and ends [Run].
 type Hooks struct {
-	// Mutate is mutating admission; nil for none.
+	// Mutate is the mutating webhook; nil for none.
 	Mutate func(obj map[string]any) (map[string]any, error)
-	// Admit is validating admission; nil for none.
+	// Admit is the validating webhook; nil for none.
 	Admit func(obj map[string]any) error
-	// Convert converts to a version; nil for strategy None, which changes only the apiVersion.
+	// Convert is the conversion webhook; nil for the strategy None, which changes only the apiVersion.
 	Convert func(obj map[string]any, toAPIVersion string) (map[string]any, error)
 }
 
@@ -106,18 +107,18 @@ type Hooks struct {
 type RefusedError struct {
 	// Rule is the rule of the finding, for example AdmissionDenied.
 	Rule string
-	// Message is the message for the client of the API server.
+	// Message is the message to the client.
 	Message string
 }
 
 func (r *RefusedError) Error() string { return r.Message }
 
-// Run creates an object in its own version, and reads it back in the version read. It ends with the first step that
-// rejects the object. It does not modify the object.
+// Run creates an object in its own version, and reads it in the version read. It ends after the first step that rejects
+// the object. It does not modify the object.
 //
-// The error is for a request that cannot be simulated: the definition does not have the object's version or the version
-// read, or a hook cannot be called. The trace then has the steps before it. Fields that an API server generates are
-// missing: uid, timestamps, generation, managed fields.
+// The error is for a request that cannot be simulated: the definition does not have the version of the object or the
+// version read, or a webhook cannot be called. The trace then has the steps before the error. The object lacks the
+// fields that an API server generates: uid, timestamps, generation, managed fields.
 func Run(d *structural.Definition, obj map[string]any, read string, h Hooks) (*Trace, error) {
 	trace := &Trace{Steps: []Step{}}
 	request, err := d.VersionOf(obj)
@@ -143,10 +144,10 @@ func Run(d *structural.Definition, obj map[string]any, read string, h Hooks) (*T
 	return trace, err
 }
 
-// errRefused ends a run whose last step has the reason.
+// errRefused ends a run. The last step has the reason.
 var errRefused = errors.New("the request is refused")
 
-// run is a trace under construction.
+// run is a request in progress.
 type run struct {
 	trace  *Trace
 	hooks  Hooks
@@ -154,7 +155,7 @@ type run struct {
 	object map[string]any // After the last step.
 }
 
-// write runs the steps up to the storage.
+// write executes the steps from the request to the storage.
 func (r *run) write(request, storage *structural.Version) error {
 	r.phase = Write
 	for _, do := range []func(*structural.Version) error{r.decode, r.setDefaults, r.mutate, r.prepare, r.validate, r.admit} {
@@ -171,7 +172,7 @@ func (r *run) write(request, storage *structural.Version) error {
 	return r.add(r.unchecked(Store, storage))
 }
 
-// read runs the steps from the storage.
+// read executes the steps from the storage to the answer.
 func (r *run) read(storage, target *structural.Version) error {
 	r.phase = Read
 	if !target.Served() {
@@ -208,7 +209,7 @@ func join(a, b string) string {
 	return a + "; " + b
 }
 
-// add appends a step. An omitted object means that the step does not change it.
+// add appends a step. If the step has no object, it does not change the object.
 func (r *run) add(s Step) error {
 	s.Phase = r.phase
 	if s.Object == nil {
@@ -228,7 +229,7 @@ func (r *run) add(s Step) error {
 	return nil
 }
 
-// refuse appends a step with the error of a hook.
+// refuse appends a step for the error of a hook.
 func (r *run) refuse(name string, v *structural.Version, err error) error {
 	var refusal *RefusedError
 	if !errors.As(err, &refusal) {
@@ -246,18 +247,18 @@ func (r *run) decode(v *structural.Version) error {
 	return r.prune(Decode, v)
 }
 
-// NotServed returns the finding for objects of a version that is not served.
+// NotServed returns the finding for an object of a version that is not served.
 func NotServed(v *structural.Version) structural.Finding {
 	return structural.Finding{
 		Path: "apiVersion", Message: fmt.Sprintf("version %q is not served", v.Name()), Severity: structural.Error, Rule: RuleNotServed,
 	}
 }
 
-// prune drops fields that the version does not know. It adds a note for fields of a conversion, since an API server
-// drops these without a warning.
+// prune drops fields that the version does not know. If the fields come from a conversion, it adds a note, because an
+// API server drops such fields without a warning.
 func (r *run) prune(name string, v *structural.Version) error {
 	result, err := v.Prune(r.object)
-	if err != nil { // The server answers that the request is bad.
+	if err != nil { // The API server answers with Bad Request.
 		return r.add(Step{Name: name, Version: v.Name(), Findings: []structural.Finding{
 			{Message: err.Error(), Severity: structural.Error, Rule: RuleMalformed},
 		}})
@@ -269,7 +270,7 @@ func (r *run) prune(name string, v *structural.Version) error {
 	return r.add(Step{Name: name, Version: v.Name(), Object: result.Object, Changes: result.Changes, Findings: Unknown(result), Note: note})
 }
 
-// Unknown returns a warning for each dropped unknown field, with the message of the server.
+// Unknown returns a warning for each dropped unknown field, with the message of the API server.
 func Unknown(result *structural.Result) []structural.Finding {
 	findings := make([]structural.Finding, len(result.Unknown))
 	for i, path := range result.Unknown {
@@ -288,7 +289,7 @@ func (r *run) setDefaults(v *structural.Version) error {
 	return r.add(Step{Name: Default, Version: v.Name(), Object: result.Object, Changes: result.Changes})
 }
 
-// mutate calls the mutating webhook. Its changes are defaulted, but not pruned.
+// mutate calls the mutating webhook. The result is defaulted, but not pruned.
 func (r *run) mutate(v *structural.Version) error {
 	if r.hooks.Mutate == nil {
 		return nil
@@ -304,11 +305,11 @@ func (r *run) mutate(v *structural.Version) error {
 	return r.setDefaults(v)
 }
 
-// Prepared returns the part of an object that the API server validates and stores. If the version has the status
-// subresource, a create (old is nil) sets no status, and an update keeps the status of old. Both objects must be
-// decoded objects of this version. Prepared does not modify them; the result shares their values.
+// Prepared returns the part of an object that the API server validates and stores. This matters for versions with the
+// status subresource: a create (old is nil) drops the status, and an update keeps the status of old. Both objects must
+// have been decoded in this version. Prepared does not modify them; the result shares their values.
 //
-// Source: PrepareForCreate and PrepareForUpdate of the server's customResourceStrategy.
+// Source: PrepareForCreate and PrepareForUpdate of the API server's customResourceStrategy.
 func Prepared(v *structural.Version, obj, old map[string]any) map[string]any {
 	_, has := obj["status"]
 	status, had := old["status"]
@@ -350,7 +351,7 @@ func (r *run) admit(v *structural.Version) error {
 	return r.add(Step{Name: Admit, Version: v.Name()})
 }
 
-// convert converts to a version, and prunes the result.
+// convert converts the object to a version, and prunes the result.
 func (r *run) convert(to *structural.Version) error {
 	after, note := runtime.DeepCopyJSON(r.object), ""
 	if r.hooks.Convert == nil {
@@ -368,7 +369,8 @@ func (r *run) convert(to *structural.Version) error {
 	return r.prune(Prune, to)
 }
 
-// unchecked returns a step in a version whose objects the server does not validate: errors become warnings.
+// unchecked returns a step in a version in which the API server does not validate the object. So errors of the
+// validation become warnings.
 func (r *run) unchecked(name string, v *structural.Version) Step {
 	step := Step{Name: name, Version: v.Name(), Findings: v.Validate(r.object)}
 	for i := range step.Findings {

@@ -21,7 +21,7 @@ import (
 // TestRun runs the archives in testdata. An archive has:
 //
 //   - crd.yaml and object.yaml;
-//   - read: the version to read in;
+//   - read: the version of the read;
 //   - mutated.yaml: the object after the mutating webhook;
 //   - denied: the message of the validating webhook;
 //   - converted/VERSION.yaml: the object after the conversion webhook, which fails for versions without a file;
@@ -30,7 +30,7 @@ func TestRun(t *testing.T) {
 	golden.Run(t, "testdata/*.txtar", rerun)
 }
 
-// rerun returns the expected files.
+// rerun returns the files that the archive should contain.
 func rerun(t *testing.T, archive *txtar.Archive) []txtar.File {
 	t.Helper()
 	in := golden.Texts(golden.Inputs(archive))
@@ -139,7 +139,7 @@ func format(t *testing.T, object map[string]any) []byte {
 	return text
 }
 
-// TestRunErrors checks that a request that cannot be simulated is an error, not a rejection.
+// TestRunErrors checks that Run returns an error, and not a rejection, for a request that cannot be simulated.
 func TestRunErrors(t *testing.T) {
 	archive, err := txtar.ParseFile("testdata/defaults-of-the-stored-version.txtar")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"refract.dev/conversion/structural/pipeline"
 )
 
-// TestPrepared checks that a status with a subresource is set only through the subresource.
+// TestPrepared checks that only the status subresource can set the status, if there is one.
 func TestPrepared(t *testing.T) {
 	type object = map[string]any
 	version := func(t *testing.T, subresources object) *structural.Version {

@@ -32,26 +32,27 @@ const (
 // https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#request. It is shared, and
 // must not be modified.
 type Request struct {
-	// APIVersion is the version of the review: admission.k8s.io/v1 or admission.k8s.io/v1beta1.
+	// APIVersion is the version of the AdmissionReview: admission.k8s.io/v1 or admission.k8s.io/v1beta1.
 	APIVersion string
-	// UID identifies the review, not an object.
+	// UID identifies the AdmissionReview, not an object.
 	UID string
 	// Operation is one of the constants above.
 	Operation string
-	// Namespace is empty for cluster-scoped objects. Name is empty for objects that get a generated name later.
+	// Namespace is empty for cluster-scoped objects. Name is empty for objects whose name the API server generates
+	// later.
 	Namespace, Name string
 	// SubResource is for example "status"; it is empty for the object itself.
 	SubResource string
 	// Kind and Resource are those of Object.
 	Kind     metav1.GroupVersionKind
 	Resource metav1.GroupVersionResource
-	// RequestKind and RequestResource are those of the user's request, which an API server may have converted for this
-	// webhook; nil if the review does not have them.
+	// RequestKind and RequestResource are those of the user's request. They differ from Kind and Resource if the API
+	// server has converted the object for this webhook. They are nil if the review does not have them.
 	RequestKind     *metav1.GroupVersionKind
 	RequestResource *metav1.GroupVersionResource
 	// UserInfo identifies the user of the request.
 	UserInfo authenticationv1.UserInfo
-	// DryRun is true if the API server stores nothing, whatever the answer.
+	// DryRun is true if the API server stores nothing, even if the request is allowed.
 	DryRun bool
 	// Object is the JSON of the new object; nil for a deletion.
 	Object []byte
@@ -63,19 +64,20 @@ type Request struct {
 
 // Response is the answer to a [Request]. The zero Response allows the request.
 type Response struct {
-	// Err denies the request; nil allows it. The API server passes on exactly the text of the error, with code 400 and
-	// without a reason. If the error is or wraps an error with a Status, such as those of
-	// k8s.io/apimachinery/pkg/api/errors, code, reason and details are those of the Status. kubectl prints:
+	// Err denies the request; nil allows it. The API server passes the text of the error on unchanged, with code 400
+	// and without a reason. If the error is or wraps an error with a Status, such as those of
+	// k8s.io/apimachinery/pkg/api/errors, the Status provides code, reason and details. kubectl prints:
 	//
 	//	Error from server: admission webhook "NAME" denied the request: TEXT
 	//
-	// If it wraps an [Unavailable] error, or the end of a context, the answer is HTTP 500 and not a denial.
+	// If Err wraps an [Unavailable] error, or the error of a context that has ended, the answer is HTTP 500 and not a
+	// denial.
 	Err error
 	// Patch is a JSON patch of the object, for mutating webhooks only; empty for none. A denial has no patch.
 	Patch []byte
-	// Warnings are shown to the user. The answer adapts them to the limits of an API server: each is on one line; empty
-	// ones and repetitions are omitted; and if together they are longer than 4096 characters, each is cut to 256, and
-	// those beyond sixteen are only counted.
+	// Warnings are shown to the user. They are adapted to the limits of an API server. Each warning is written on one
+	// line; empty and repeated warnings are omitted. If all together are longer than 4096 characters, each is cut to
+	// 256 bytes, and of more than sixteen only the first fifteen are kept, with the number of the others.
 	Warnings []string
 	// AuditAnnotations go into the audit log. The API server prefixes each key with the name of the webhook.
 	AuditAnnotations map[string]string
@@ -84,17 +86,17 @@ type Response struct {
 // Denied returns the response that denies with err, which must not be nil.
 func Denied(err error) *Response { return &Response{Err: err} }
 
-// Func answers a request. For an error, and for a nil Response, the API server gets HTTP 500 with the text, and the
-// failurePolicy decides. Many goroutines call a Func at the same time.
+// Func answers a request. After an error or a nil Response, the API server gets HTTP 500 with the text of the error,
+// and the failurePolicy of the webhook decides. A Func must be safe for concurrent use.
 type Func func(ctx context.Context, r *Request) (*Response, error)
 
-// Handler returns the handler that answers with f, in the version of the review. The context of f ends when the API
-// server stops waiting.
+// Handler returns the handler that answers each AdmissionReview with f, in the version of the review. The context of f
+// ends when the API server stops waiting.
 //
-// A request gets HTTP 400 if it is not a review of v1 or v1beta1 with a request and a uid, or if a part other than the
-// objects and options, such as userInfo, is longer than 256 KiB. A body of more than 32 MiB gets HTTP 413. Every HTTP
-// error has a metav1.Status as its body, and an API server repeats its message. Handler does not recover panics; the
-// server does.
+// A request gets HTTP 400 if its body is not a review of v1 or v1beta1 with a request and a uid. It also gets 400 if a
+// part other than the objects and options, such as userInfo, is longer than 256 KiB. A body of more than 32 MiB gets
+// HTTP 413. Every HTTP error has a metav1.Status as its body, and an API server shows the message of the Status to the
+// user. Handler does not recover panics; the server does.
 func Handler(f Func) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, code, err := read(w, r)
@@ -121,7 +123,7 @@ func Handler(f Func) http.Handler {
 	})
 }
 
-// denial returns the Status for an error that denies.
+// denial returns the Status of a denial with this error.
 func denial(err error) *metav1.Status {
 	out := &metav1.Status{Code: http.StatusBadRequest}
 	if known := apierrors.APIStatus(nil); errors.As(err, &known) {
@@ -134,8 +136,8 @@ func denial(err error) *metav1.Status {
 	return out
 }
 
-// Unavailable returns an error that means that the webhook cannot answer now because of err. The API server gets HTTP
-// 500 with the text of err, and the failurePolicy decides. The error wraps err, and is nil if err is nil.
+// Unavailable wraps an error to report that the webhook cannot decide now. The API server gets HTTP 500 with the text
+// of err, and the failurePolicy of the webhook decides. Unavailable(nil) is nil.
 func Unavailable(err error) error {
 	if err == nil {
 		return nil
@@ -148,14 +150,14 @@ type unavailableError struct{ err error }
 func (e *unavailableError) Error() string { return e.err.Error() }
 func (e *unavailableError) Unwrap() error { return e.err }
 
-// isUnavailable reports whether an error is not an answer. The end of a context is not one either: nothing is known
-// about the object.
+// isUnavailable reports whether the error means that the webhook has not decided. This is also the case for the error
+// of a context that has ended.
 func isUnavailable(err error) bool {
 	_, ok := errors.AsType[*unavailableError](err)
 	return ok || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// unexpected returns the error for a kind without a rule.
+// unexpected returns the error for an object of a kind without a rule.
 func unexpected(kind metav1.GroupVersionKind, known string) error {
 	return fmt.Errorf("unexpected type %s, want %s", named(kind), known)
 }

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of warnings. An API server cuts each warning to longestWarning characters if all of them together are longer
-// than allWarnings.
+// Limits of warnings. If all warnings together are longer than allWarnings characters, an API server cuts each warning
+// to longestWarning characters.
 //
 // Source: https://github.com/kubernetes/apiserver/blob/v0.37.1/pkg/endpoints/filters/warning.go
 const (
@@ -17,7 +17,7 @@ const (
 	mostWarnings   = allWarnings / longestWarning
 )
 
-// fitting returns the warnings within the limits of an API server.
+// fitting adapts the warnings to the limits of an API server.
 func fitting(warnings []string) []string {
 	var out []string
 	all := 0
@@ -39,8 +39,8 @@ func fitting(warnings []string) []string {
 	return out
 }
 
-// Brief returns the text on one line, as [OneLine] does, and cuts it to this many bytes, at least 3. It cuts between
-// characters, and adds an ellipsis.
+// Brief returns the text on one line, as [OneLine] does, cut to at most this many bytes; the number must be at least 3.
+// It does not cut inside a character, and marks a cut by an ellipsis.
 func Brief(text string, most int) string {
 	const mark = "…"
 	text = OneLine(text)
@@ -54,8 +54,8 @@ func Brief(text string, most int) string {
 	return text[:end] + mark
 }
 
-// OneLine replaces line breaks and other control characters of a text by spaces, because HTTP headers, and so warnings,
-// cannot contain them.
+// OneLine replaces line breaks and other control characters of a text by spaces. Warnings cannot contain them, because
+// they are sent in HTTP headers.
 func OneLine(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {

@@ -13,7 +13,7 @@ import (
 	"refract.dev/kit/webhook/admission"
 )
 
-// Cake is a custom resource. A real one has metadata as well.
+// Cake is a custom resource. Real ones have metadata as well.
 type Cake struct {
 	Spec CakeSpec `json:"spec"`
 }
@@ -34,8 +34,8 @@ func ask(h http.Handler, operation, object string) *admissionv1.AdmissionRespons
 	return review.Response
 }
 
-// A function sets a default by changing the object. The icing, which the type does not know, is not part of the patch,
-// and so is not lost.
+// A function sets a default in the object. The type does not know the icing, so the patch does not contain it, and the
+// icing stays.
 func ExampleDefault() {
 	handler := admission.Mutating(admission.Default("bakery.example/v1", "Cake",
 		func(_ context.Context, _ *admission.Request, cake *Cake) error {
@@ -50,7 +50,7 @@ func ExampleDefault() {
 	// Output: [{"op":"add","path":"/spec/layers","value":["sponge","cream"]}]
 }
 
-// The user reads the text of the error.
+// The user sees the text of the error.
 func ExampleValidate() {
 	handler := admission.Validating(admission.Validate("bakery.example/v1", "Cake",
 		func(_ context.Context, _ *admission.Request, cake, _ *Cake) (warnings []string, err error) {

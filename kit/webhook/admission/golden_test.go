@@ -15,11 +15,11 @@ import (
 	"refract.dev/internal/golden"
 )
 
-// TestGolden answers the review of every archive in testdata with the restaurant's defaults or validation. The archives
-// are meant for readers: each begins with its subject.
+// TestGolden answers the review of every archive in testdata with the restaurant's defaults or validation. Each archive
+// begins with a description of its case.
 //
 // An archive has mutate.json or validate.json, the review of an API server. The expected files are the answer and, if
-// it has a patch, the patch as text and the patched object.
+// the answer has a patch, the patch as text and the patched object.
 func TestGolden(t *testing.T) {
 	golden.Run(t, "testdata/*.txtar", answerArchive)
 }

@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// wild generates pizzas with unknown fields everywhere. Each unknown field has a distinct number that no float64 can
-// hold.
+// wild generates pizzas with unknown fields at all places. The value of each unknown field is a distinct number that a
+// float64 cannot represent.
 type wild struct {
 	*rand.Rand
 
 	unknown int64
-	// apart gives each layer a distinct name.
+	// apart is true if each layer has a distinct name.
 	apart  bool
 	layers int
 }
@@ -77,7 +77,7 @@ func (w *wild) pizza() string {
 		w.field("status", w.object(`"cost":1e0`)))
 }
 
-// keeping holds changes that remove nothing.
+// keeping are changes that remove no part of a pizza.
 var keeping = []func(*pizza, int){
 	func(p *pizza, i int) { p.Spec.Toppings = append(p.Spec.Toppings, fmt.Sprint("t", i)) },
 	func(p *pizza, i int) { p.Spec.Layers = append(p.Spec.Layers, layer{Name: fmt.Sprint("l", i%5)}) },
@@ -123,8 +123,8 @@ func futures(object string) []string {
 	return out
 }
 
-// TestNothingIsLost tries many pizzas and changes. The patched object is the function's result, a second run changes
-// nothing, and every unknown field remains unless its parent was removed.
+// TestNothingIsLost tests many pizzas and changes. It verifies that the patched object is the result of the function,
+// that a second run changes nothing, and that every unknown field stays unless the change removed its parent.
 func TestNothingIsLost(t *testing.T) {
 	for seed := range uint64(3_000) {
 		lossless := seed%2 == 0

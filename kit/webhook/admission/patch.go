@@ -10,19 +10,19 @@ import (
 	"strings"
 )
 
-// operation is an operation of a JSON patch. Value is unused by "remove".
+// operation is an operation of a JSON patch. The operation "remove" has no Value.
 type operation struct {
 	Op    string          `json:"op"`
 	Path  string          `json:"path"`
 	Value json.RawMessage `json:"value,omitempty"`
 }
 
-// difference returns the JSON patch that applies to object the change between before and after, or nil without a
-// change. before and after encode the decoded object: before and after the function changed it. again decodes an object
-// and encodes the result; it returns nil if that fails.
+// difference returns the JSON patch for object, or nil without a change. before and after are encodings of the decoded
+// object: before and after the user's function changed it. again decodes an object and encodes the result; it returns
+// nil if that fails.
 //
-// The patch is a three-way merge: an unknown field of the object is in neither encoding, and so remains. The time is
-// proportional to the size of the three texts.
+// The patch is a three-way merge: neither encoding contains the unknown fields of object, so these fields stay. The
+// time is proportional to the size of the three texts.
 func difference(object, before, after []byte, again func([]byte) []byte) ([]byte, error) {
 	if bytes.Equal(before, after) {
 		return nil, nil
@@ -51,15 +51,15 @@ func difference(object, before, after []byte, again func([]byte) []byte) ([]byte
 	return text, nil
 }
 
-// differ makes a patch. In its methods, have, was and is are the values at one place of the object, and of the encodings
-// before and after the change.
+// differ makes a patch. In its methods, have is a value in the object; was and is are the values at the same place in
+// the encodings before and after the change.
 type differ struct {
 	patch  []operation
 	leaves meaningless
 }
 
-// meaningless selects the members of added values that a patch omits, because they mean nothing to the type. Go encodes
-// a nil slice as null, and an empty struct as {}, and an API server may reject both.
+// meaningless selects members that a patch omits from added values, because the Go type does not distinguish them from
+// missing members. Go encodes a nil slice as null, and an empty struct as {}. An API server may reject both.
 type meaningless int
 
 const (
@@ -68,7 +68,7 @@ const (
 	nullsAndEmpties
 )
 
-// members adds the operations for an object at a path: each sets or removes one member.
+// members adds the operations for the object at a path. Each operation sets or removes one member.
 func (d *differ) members(path string, have, was, is map[string]any) error {
 	for _, key := range changed(was, is) {
 		old, there := have[key]
@@ -100,7 +100,7 @@ func (d *differ) members(path string, have, was, is map[string]any) error {
 	return nil
 }
 
-// changed returns the sorted keys whose values differ.
+// changed returns the sorted keys whose values in was and is differ.
 func changed(was, is map[string]any) (keys []string) {
 	for key, value := range is {
 		if old, there := was[key]; !there || !reflect.DeepEqual(old, value) {
@@ -116,7 +116,7 @@ func changed(was, is map[string]any) (keys []string) {
 	return keys
 }
 
-// objects returns the values that are objects; nil for others.
+// objects returns its arguments as objects. The result for a value that is no object is nil.
 func objects(have, was, is any) (h, w, i map[string]any) {
 	h, _ = have.(map[string]any)
 	w, _ = was.(map[string]any)
@@ -124,7 +124,7 @@ func objects(have, was, is any) (h, w, i map[string]any) {
 	return h, w, i
 }
 
-// merged returns have with the change between was and is. It modifies no argument.
+// merged applies the change between was and is to have, and returns the result. It modifies no argument.
 func (d *differ) merged(have, was, is any) any {
 	if h, w, i := objects(have, was, is); h != nil && w != nil && i != nil {
 		out := maps.Clone(h)
@@ -157,8 +157,9 @@ func (d *differ) merged(have, was, is any) any {
 	return out
 }
 
-// matches returns, for each element of is, the index of the same element in was, or -1: an equal element, or else one
-// with the same name. If as many elements of was without a name are left as elements of is, they match in order.
+// matches returns, for each element of is, the index of the same element in was; -1 for a new element. An equal element
+// is the same element; otherwise an element with the same name is. If the two arrays then have the same number of
+// unmatched elements, where those of was have no names, these elements match in order.
 func matches(was, is []any) []int {
 	out := slices.Repeat([]int{-1}, len(is))
 	if inPlace(was, is) {
@@ -203,7 +204,8 @@ func matches(was, is []any) []int {
 	return out
 }
 
-// inPlace reports whether both arrays have the same names in the same order, each once. This is the usual case.
+// inPlace reports whether both arrays have the same names in the same order, without duplicates. This is the usual
+// case.
 func inPlace(was, is []any) bool {
 	if len(was) != len(is) {
 		return false
@@ -219,11 +221,11 @@ func inPlace(was, is []any) bool {
 	return true
 }
 
-// encodingOf returns an encoding that only equal values share.
+// encodingOf returns an encoding that is equal for equal values only.
 func encodingOf(value any) string {
 	text, err := json.Marshal(value)
 	if err != nil {
-		return "" // Decoded values can be encoded.
+		return "" // Cannot happen: every decoded value can be encoded.
 	}
 	return string(text)
 }

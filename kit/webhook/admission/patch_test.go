@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// pizza has the typical fields of Go types of custom resources: structs that are always encoded, slices that become
-// null, pointers, and a free-form field.
+// pizza has the typical fields of Go types of custom resources: structs that are always encoded, slices whose nil is
+// encoded as null, pointers, and a free-form field.
 type pizza struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -50,7 +50,7 @@ type oven struct {
 	Name    string `json:"name,omitempty"`
 }
 
-// wood has a meaning through its presence alone.
+// wood has no fields: only its presence has a meaning.
 type wood struct{}
 
 type box struct {
@@ -344,7 +344,7 @@ func TestPatchOfManyElements(t *testing.T) {
 	}
 }
 
-// TestPatchOfManyNames changes the identity of all elements.
+// TestPatchOfManyNames changes the names of all elements.
 func TestPatchOfManyNames(t *testing.T) {
 	const n = 200
 	object := `{"spec":{"layers":[` + strings.Repeat(`{"name":"x","future":1},`, n-1) + `{"name":"x","future":2}]}}`
@@ -358,8 +358,8 @@ func TestPatchOfManyNames(t *testing.T) {
 	}
 }
 
-// TestPatchOfNamesakes has elements that differ only in their content. An unchanged element must not match another
-// element after a change.
+// TestPatchOfNamesakes: elements have the same name and different content. After a change, an unchanged element must
+// not match another element.
 func TestPatchOfNamesakes(t *testing.T) {
 	const n = 12
 	var text strings.Builder
@@ -381,7 +381,7 @@ func TestPatchOfNamesakes(t *testing.T) {
 	}
 }
 
-// changes are possible changes by functions of users, each selected by a byte.
+// changes are changes that functions of users may make. The fuzzer selects each by a byte.
 var changes = []func(*pizza, int){
 	func(p *pizza, _ int) { p.Spec.Toppings = nil },
 	func(p *pizza, i int) { p.Spec.Toppings = append(p.Spec.Toppings, fmt.Sprint("t", i)) },
@@ -525,7 +525,8 @@ func plain(object string) bool {
 	return tokens() && !strings.ContainsRune(object, '\ufffd')
 }
 
-// wantAtRoot fails if an unknown member of the object or of its spec has changed, digit by digit.
+// wantAtRoot fails the test if an unknown member of the object or of its spec has changed, even in one digit of a
+// number.
 func wantAtRoot(t *testing.T, before, after string) {
 	t.Helper()
 	was, is := map[string]json.RawMessage{}, map[string]json.RawMessage{}
@@ -590,7 +591,7 @@ func TestPatchOfManyMembers(t *testing.T) {
 	}
 }
 
-// TestPatchOfPointers covers elements that may be null, which differs from missing elements.
+// TestPatchOfPointers covers arrays with null elements. A null element is not a missing element.
 func TestPatchOfPointers(t *testing.T) {
 	type holder struct {
 		Ovens []*oven `json:"ovens"`
@@ -603,7 +604,7 @@ func TestPatchOfPointers(t *testing.T) {
 	}
 }
 
-// picky has values that cannot be encoded, and cannot be decoded without its name.
+// picky is a type whose encoding fails for some values, and whose decoding fails without a name.
 type picky struct {
 	Name string
 	oven *oven

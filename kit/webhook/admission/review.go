@@ -19,13 +19,13 @@ import (
 
 const (
 	kindReview = "AdmissionReview"
-	// mostBytes is the largest review: three objects at the API server's own limit of 3 MiB for a request, and a
-	// reserve for the overhead of JSON.
+	// mostBytes is the largest review: three objects of 3 MiB, the API server's own limit for a request, and a reserve
+	// for the overhead of JSON.
 	mostBytes = 32 << 20
-	// mostPart is the largest size of the other parts of a review, such as userInfo. An API server accepts no request
-	// with a larger head.
+	// mostPart is the largest size of each other part of a review, such as userInfo. It corresponds to the API server's
+	// limit for the headers of a request.
 	mostPart = 256 << 10
-	// soonBytes is the largest buffer that is allocated for an announced length before the body arrives.
+	// soonBytes is the largest buffer that read allocates for an announced length before the body has arrived.
 	soonBytes = 1 << 20
 )
 
@@ -46,17 +46,17 @@ func read(w http.ResponseWriter, r *http.Request) (body []byte, code int, err er
 	return out.Bytes(), 0, nil
 }
 
-// Review is an AdmissionReview as parts of its bytes, without decoding. [Handler] decodes all parts. Review is for
-// webhooks that need few parts, in a short time.
+// Review is an AdmissionReview without decoding: its parts are parts of the received bytes. [Handler] decodes all
+// parts. Review is for webhooks that need only some parts, and need them fast.
 type Review struct {
-	// APIVersion is the version of the review; the others belong to its request. They have no quotes.
+	// APIVersion is the version of the review. The other texts are fields of its request. All are without quotes.
 	APIVersion, UID, Operation, Namespace, Name, SubResource []byte
 	// These parts are JSON; nil for null and for missing parts.
 	Kind, Resource, RequestKind, RequestResource, UserInfo, DryRun, Object, OldObject, Options []byte
 }
 
-// Read reads a review of v1 or v1beta1 that has a request with a uid, in one pass. The parts refer to body, which is
-// not modified. If Read returns an error, the parts before the error are set, so that the caller can still answer.
+// Read reads a review of v1 or v1beta1 that has a request with a uid, in one pass. The parts refer to body; Read does
+// not modify it. After an error, the parts before the error are set, so that the caller can still answer.
 func (r *Review) Read(body []byte) error {
 	var kind []byte
 	requested := false
@@ -123,7 +123,7 @@ func (r *Review) readRequest(s *raw.Scanner) {
 	})
 }
 
-// text reads a string; nil for null.
+// text reads a string. It returns nil for null.
 func text(s *raw.Scanner) []byte {
 	if s.Null() {
 		return nil
@@ -131,7 +131,7 @@ func text(s *raw.Scanner) []byte {
 	return s.Text()
 }
 
-// value returns the bytes of the next value; nil for null.
+// value returns the bytes of the next value. It returns nil for null.
 func value(s *raw.Scanner) []byte {
 	if s.Null() {
 		return nil
@@ -139,7 +139,7 @@ func value(s *raw.Scanner) []byte {
 	return s.Value()
 }
 
-// parse reads a review. The request refers to its bytes.
+// parse reads a review. The request refers to the bytes of body.
 func parse(body []byte) (*Request, error) {
 	var r Review
 	if err := r.Read(body); err != nil {
@@ -171,7 +171,7 @@ func parse(body []byte) (*Request, error) {
 	return out, nil
 }
 
-// Answer returns the AdmissionReview of this version with the response to the request with this uid.
+// Answer returns the AdmissionReview with the response to the request with this uid, in the given version.
 func Answer(apiVersion, uid string, response *Response) []byte {
 	out := &admissionv1.AdmissionResponse{
 		UID: types.UID(uid), Allowed: response.Err == nil, Warnings: fitting(response.Warnings), AuditAnnotations: response.AuditAnnotations,
@@ -187,7 +187,7 @@ func Answer(apiVersion, uid string, response *Response) []byte {
 	})
 }
 
-// fail answers with an HTTP error. Its body is a Status, which clients of Kubernetes read.
+// fail answers with an HTTP error. Its body is a Status, which Kubernetes clients can read.
 func fail(w http.ResponseWriter, code int, err error) {
 	reason := metav1.StatusReasonBadRequest
 	switch code {
@@ -217,5 +217,5 @@ func write(w http.ResponseWriter, code int, body []byte) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(code)
-	_, _ = w.Write(body) // A client that has disconnected gets no answer.
+	_, _ = w.Write(body) // If the client has disconnected, nobody reads the answer.
 }

@@ -25,18 +25,19 @@ type Rule struct {
 	answer   Func
 }
 
-// Default returns a rule for [Mutating]. On CREATE and UPDATE f may change obj, which it owns. The answer is a JSON
-// patch with the changes. The patched object decodes to obj as f left it:
+// Default returns a rule for [Mutating]. On CREATE and UPDATE f may change obj, and may keep it. The answer is a JSON
+// patch with the changes. Decoding the patched object gives obj with the changes of f:
 //   - Fields that T does not know keep their values, also in elements of arrays that f changes or moves. They are lost
 //     only if f removes their parent: an element, an entry of a map, an object behind a pointer.
 //   - An array with a change is replaced as a whole.
 //   - If f changes nothing, there is no patch.
 //
-// Two elements of an array are the same element if they are equal, or else if they have the same "name" (or key, id, or
-// similar). If f changes the name of an element, the result is a new element, without the unknown fields of the old
-// one. If as many elements without a name remain as before, they are the old ones, changed by f.
+// The elements of an array before and after f are matched. Equal elements match, and then elements with the same "name"
+// (or key, id, or similar). So an element with another name is a new element, without the unknown fields of the old
+// one. If the numbers of unmatched elements before and after f are the same, and those before f have no names, they
+// match in order.
 //
-// An error of f denies the request, as in [Validate]. An object that cannot be decoded into a T is denied, too, with
+// An error of f denies the request, as in [Validate]. An object that cannot be decoded into a T is denied as well, with
 // the same exception as in [Validate].
 //
 // T is a type with JSON tags; names of fields are case-sensitive. apiVersion is GROUP/VERSION, or VERSION for the core
@@ -45,7 +46,7 @@ func Default[T any](apiVersion, kind string, f func(ctx context.Context, r *Requ
 	return DefaultWarning(apiVersion, kind, func(ctx context.Context, r *Request, obj *T) ([]string, error) { return nil, f(ctx, r, obj) })
 }
 
-// DefaultWarning is [Default] for an f with warnings. They are shown even if f denies the request.
+// DefaultWarning is [Default] with an f that also returns warnings. The user sees them even if f denies the request.
 func DefaultWarning[T any](apiVersion, kind string, f func(ctx context.Context, r *Request, obj *T) (warnings []string, err error)) Rule {
 	answer := func(ctx context.Context, r *Request) (*Response, error) {
 		obj, err := decode[T](r.Object)
@@ -58,7 +59,7 @@ func DefaultWarning[T any](apiVersion, kind string, f func(ctx context.Context, 
 		}
 		warnings, denied := f(ctx, r, obj)
 		if denied != nil {
-			return &Response{Err: denied, Warnings: warnings}, nil //nolint:nilerr // It is in the response.
+			return &Response{Err: denied, Warnings: warnings}, nil //nolint:nilerr // The error is in the response.
 		}
 		after, err := json.Marshal(obj)
 		if err != nil {
@@ -74,16 +75,15 @@ func DefaultWarning[T any](apiVersion, kind string, f func(ctx context.Context, 
 }
 
 // Validate returns a rule for [Validating]. On CREATE and UPDATE f decides whether obj may be stored. old is the stored
-// object. f owns both.
+// object. f may modify and keep both.
 //
-// old is nil on CREATE. It is also nil on UPDATE if the stored object cannot be decoded into a T, because otherwise no
-// update could repair the stored object. Request.Operation distinguishes the two cases, and Request.OldObject has the
-// bytes.
+// old is nil on CREATE. It is also nil on UPDATE if the stored object cannot be decoded into a T: otherwise no update
+// could repair the stored object. Request.Operation distinguishes the two cases, and Request.OldObject has the bytes.
 //
-// The error of f becomes the Err of the [Response]: it denies with exactly its text, unless it wraps an [Unavailable]
-// error or the end of a context, which are not answers. Warnings are shown in all other cases. An object that cannot be
-// decoded into a T is denied. The exception is an object that is being deleted and differs from the stored one only in
-// its metadata: it is allowed without a call of f, because its finalizers must be removable.
+// The error of f becomes the Err of the [Response]. It denies the request with exactly the text of the error. If it
+// wraps an [Unavailable] error or the error of a context that has ended, the answer is HTTP 500, without the warnings.
+// An object that cannot be decoded into a T is denied. The exception is an UPDATE of an object that is being deleted,
+// if only its metadata changes: it is allowed without a call of f, so that finalizers can be removed.
 //
 // T and apiVersion are as for [Default].
 func Validate[T any](apiVersion, kind string, f func(ctx context.Context, r *Request, obj, old *T) (warnings []string, err error)) Rule {
@@ -102,11 +102,12 @@ func Validate[T any](apiVersion, kind string, f func(ctx context.Context, r *Req
 	return Rule{kind: kindOf(apiVersion, kind), answer: answer}
 }
 
-// ValidateDelete returns a rule for [Validating], also next to a [Validate] rule for the same kind. On DELETE f decides
-// whether old, which it owns, may be deleted. old is nil if the stored object cannot be decoded into a T, or if the API
-// server did not send it; Request.OldObject has the bytes. Everything else is as for [Validate].
+// ValidateDelete returns a rule for [Validating]. It may be used together with a [Validate] rule for the same kind. On
+// DELETE f decides whether old may be deleted; f may modify and keep old. old is nil if the stored object cannot be
+// decoded into a T, or if the API server did not send it; Request.OldObject has the bytes. Everything else is as for
+// [Validate].
 //
-// An API server calls the webhook only if its registration has the operation DELETE.
+// An API server calls the webhook for deletions only if the webhook configuration has the operation DELETE.
 func ValidateDelete[T any](apiVersion, kind string, f func(ctx context.Context, r *Request, old *T) (warnings []string, err error)) Rule {
 	answer := func(ctx context.Context, r *Request) (*Response, error) {
 		warnings, err := f(ctx, r, decodable[T](r.OldObject))
@@ -118,15 +119,15 @@ func ValidateDelete[T any](apiVersion, kind string, f func(ctx context.Context, 
 // Mutating returns the handler of a mutating webhook with rules of [Default] and [DefaultWarning]. It panics for other
 // rules, and for two rules for one kind and version.
 //
-// It allows DELETE and CONNECT without reading the object, and warns that the webhook has no rule for them. A webhook
-// that decides on these uses [Handler]. The rules in the webhook's registration select the requests. A request for a
-// subresource goes to the rule of its kind, which is the kind of the object for "status" and another kind for "scale".
-// An object of a kind without a rule is denied, because it reveals a mistake in the registration that would otherwise
-// stay unnoticed.
+// The handler allows DELETE and CONNECT without reading the object, and warns that the webhook has no rule for them.
+// For a decision about these operations, use [Handler]. The rules in the webhook configuration select the requests. A
+// request for a subresource goes to the rule of its kind: for "status" this is the kind of the object, for "scale"
+// another kind. An object of a kind without a rule is denied, because otherwise nobody would notice this mistake in the
+// webhook configuration.
 func Mutating(rules ...Rule) http.Handler { return serving(true, rules) }
 
-// Validating returns the handler of a validating webhook with rules of [Validate] and [ValidateDelete]. A DELETE goes
-// to the latter. Everything else is as for [Mutating].
+// Validating returns the handler of a validating webhook with rules of [Validate] and [ValidateDelete]. The
+// ValidateDelete rules answer for DELETE. Everything else is as for [Mutating].
 func Validating(rules ...Rule) http.Handler { return serving(false, rules) }
 
 // subject identifies a rule.
@@ -200,7 +201,7 @@ func decode[T any](object []byte) (*T, error) {
 	return out, nil
 }
 
-// decodable decodes an object; it returns nil if the object cannot be decoded.
+// decodable decodes an object. It returns nil after an error.
 func decodable[T any](object []byte) *T {
 	out, err := decode[T](object)
 	if err != nil {
@@ -209,7 +210,7 @@ func decodable[T any](object []byte) *T {
 	return out
 }
 
-// again decodes an object and encodes the result. It returns nil if either fails.
+// again decodes an object and encodes the result. It returns nil after an error.
 func again[T any](object []byte) []byte {
 	obj := decodable[T](object)
 	if obj == nil {
@@ -222,7 +223,7 @@ func again[T any](object []byte) []byte {
 	return out
 }
 
-// undecodable returns the response to an object that cannot be decoded because of err.
+// undecodable returns the response for an object whose decoding failed with err.
 func undecodable(r *Request, err error) *Response {
 	err = fmt.Errorf("reading the object: %w", err)
 	if r.Operation == Update && ending(r.Object, r.OldObject) {
@@ -231,7 +232,7 @@ func undecodable(r *Request, err error) *Response {
 	return Denied(err)
 }
 
-// ending reports whether an object is being deleted and differs from the old object only in its metadata.
+// ending reports whether an object is being deleted, and differs from the old object only in its metadata.
 func ending(object, old []byte) bool {
 	rest := func(object []byte) (members map[string]json.RawMessage, metadata json.RawMessage) {
 		if json.Unmarshal(object, &members) != nil {
@@ -252,7 +253,8 @@ func ending(object, old []byte) bool {
 	return maps.EqualFunc(is, was, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })
 }
 
-// legible rewrites the error of a decoder for authors of objects: the field, the wanted value and the actual value.
+// legible rewrites the error of a decoder for the authors of objects: it names the field, the wanted value and the
+// actual value.
 func legible(err error) error {
 	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	if !ok {
@@ -274,7 +276,7 @@ func legible(err error) error {
 	return fmt.Errorf("%swant %s, got %s", place, wanted(wrong.Type), got)
 }
 
-// wanted describes the JSON value that can be decoded into a type.
+// wanted describes the JSON values that can be decoded into a type.
 func wanted(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Pointer:

@@ -31,7 +31,7 @@ func post(tb testing.TB, h http.Handler, body string) *httptest.ResponseRecorder
 	return w
 }
 
-// question returns a review whose request has a uid and these members.
+// question returns a review with these members in its request, which also has a uid.
 func question(members string) string {
 	return `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"705ab4f5",` + members + `}}`
 }
@@ -41,7 +41,7 @@ const (
 	isScale = `"kind":{"group":"autoscaling","version":"v1","kind":"Scale"},"name":"margherita","subResource":"scale",`
 )
 
-// answered returns the response in the body of an answer, which must be HTTP 200.
+// answered returns the response in the body of an answer. It fails the test unless the answer is HTTP 200.
 func answered(tb testing.TB, w *httptest.ResponseRecorder) *admissionv1.AdmissionResponse {
 	tb.Helper()
 	var review admissionv1.AdmissionReview
@@ -203,7 +203,7 @@ func denied(message string) *metav1.Status {
 	return &metav1.Status{Status: "Failure", Code: 400, Message: message}
 }
 
-// wantFailure checks an HTTP error: a Status, which clients of Kubernetes read.
+// wantFailure verifies an HTTP error. Its body must be a Status, which Kubernetes clients can read.
 func wantFailure(tb testing.TB, w *httptest.ResponseRecorder, code int, message string) {
 	tb.Helper()
 	var got metav1.Status
@@ -474,7 +474,7 @@ func TestDefaultWarning(t *testing.T) {
 	}
 }
 
-// TestLegible checks the error texts for users who write a value of the wrong type: they have no names of Go types.
+// TestLegible verifies the errors for users who write a value of the wrong type. The texts have no names of Go types.
 func TestLegible(t *testing.T) {
 	type all struct {
 		Array   []string
@@ -563,7 +563,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// FuzzHandler proves that every request gets an answer.
+// FuzzHandler verifies that every request gets an answer.
 func FuzzHandler(f *testing.F) {
 	f.Add([]byte(question(isPizza + `"operation":"CREATE","object":{"spec":{"layers":[{"name":"a","x":1}]}}`)))
 	f.Add([]byte(question(isPizza + `"operation":"UPDATE","object":{"spec":null},"oldObject":{}`)))

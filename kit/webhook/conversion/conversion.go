@@ -36,13 +36,13 @@ import (
 	"refract.dev/conversion/convert"
 )
 
-// DefaultMaxBytes is the default limit of a review. An API server sends objects one by one; older ones send a page of a
-// list in one review: 500 objects of 256 KiB.
+// DefaultMaxBytes is the default limit of a review. Current API servers send objects one by one. Older ones send a page
+// of a list in one review: 500 objects of 256 KiB.
 const DefaultMaxBytes = 128 << 20
 
 const (
-	// pooled is the largest buffer that is kept for the next review, and the largest buffer for an announced length
-	// before any of the body has arrived.
+	// pooled is the largest buffer that is kept for later reviews. It is also the largest buffer that is allocated
+	// before any part of the body has arrived.
 	pooled = 1 << 20
 	// unknown is the size of the first buffer for a review without an announced length.
 	unknown = 64 << 10
@@ -50,29 +50,30 @@ const (
 
 // Options configure a [Handler]. The zero value is usable.
 type Options struct {
-	// Limits bound each review; the zero value means the limits of package convert.
+	// Limits bound each review. The zero value means the default limits of package convert.
 	Limits convert.Limits
 	// MaxBytes is the largest review that the handler reads, in bytes; 0 means [DefaultMaxBytes].
 	MaxBytes int64
 	// Metrics registers the handler's metrics; nil registers none. Handlers with the same registerer share their
 	// metrics.
 	Metrics prometheus.Registerer
-	// Log gets messages about reviews that were not converted, or not completely: ten at once, then one a second.
+	// Log gets messages about reviews with objects that were not converted, or not completely: at most ten at once, and
+	// then one a second.
 	Log logr.Logger
-	// Answered, if not nil, is called with each answer before it is written. It must be quick, and must not keep any
-	// part of the answer.
+	// Answered, if not nil, is called with each answer before the answer is sent. It must be fast, and must not keep
+	// any part of the answer.
 	Answered func(*convert.Answer)
 }
 
-// Handler returns a handler for ConversionReviews of v1 and v1beta1 that are sent by POST. For objects that cannot be
-// converted it answers as API servers require, with HTTP 200 and a Failure with the reason. A request that is not a
-// review gets 400 and a text, or 415 if it is not JSON, and a review that is too large gets 413.
+// Handler returns a handler for ConversionReviews of v1 and v1beta1 that are sent by POST. If an object cannot be
+// converted, the answer is HTTP 200 and a Failure with the reason, as API servers require. A request that is not a
+// review gets 400 with a text, or 415 if it is not JSON. A review that is too large gets 413.
 //
-// The handler reads a review into one buffer, and the answer refers to that buffer: a large review takes about its own
-// size in memory, and the additions of the engine. A [refract.dev/kit/webhook.Server] takes its limit for bodies from the
-// handler.
+// The handler reads a review into one buffer, and the answer refers to that buffer. So a large review takes about its
+// own size in memory, and the additions of the engine. A [refract.dev/kit/webhook.Server] takes the limit for bodies
+// from the handler.
 //
-// Handler panics if other metrics are registered under the names of its metrics.
+// Handler panics if the registerer has other metrics with the names of the handler's metrics.
 func Handler(e *convert.Engine, o Options) http.Handler {
 	if o.MaxBytes <= 0 {
 		o.MaxBytes = DefaultMaxBytes
@@ -123,7 +124,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, code, reason, err)
 		return
 	}
-	defer h.putBack(body) // The answer refers to the body until here.
+	defer h.putBack(body) // Until here the answer refers to the body.
 	begun := time.Now()
 	answer, err := h.engine.ReviewWith(body.Bytes(), h.limits)
 	if err != nil {
@@ -142,7 +143,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.FormatInt(answer.Len(), 10))
-	_, _ = answer.WriteTo(w) // A client that has disconnected gets no answer.
+	_, _ = answer.WriteTo(w) // If the client has disconnected, nobody reads the answer.
 }
 
 // isJSON reports whether the body may be JSON. A missing content type is accepted.
@@ -154,8 +155,8 @@ func isJSON(contentType string) bool {
 	return err == nil && is == "application/json"
 }
 
-// read returns the body. A client that announces a large body and sends little does not make the handler allocate the
-// whole length.
+// read returns the body. It allocates the announced length only after a first part of the body has arrived, so that
+// clients that send little do not use up the memory.
 func (h *handler) read(w http.ResponseWriter, r *http.Request) (*bytes.Buffer, error) {
 	length := r.ContentLength
 	if length > h.most {
@@ -169,7 +170,7 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) (*bytes.Buffer, e
 	err := fill(buffer, io.LimitReader(body, some))
 	if err == nil && length > some {
 		begin := buffer
-		buffer = h.take(length) // Allocate exactly this size, because a growing buffer would double.
+		buffer = h.take(length) // A buffer of exactly this size, because a growing buffer would double.
 		buffer.Write(begin.Bytes())
 		h.putBack(begin)
 	}
@@ -190,7 +191,7 @@ func fill(buffer *bytes.Buffer, from io.Reader) error {
 	return nil
 }
 
-// take returns an empty buffer with room for this many bytes.
+// take returns an empty buffer with space for this many bytes.
 func (h *handler) take(size int64) *bytes.Buffer {
 	buffer := &bytes.Buffer{}
 	if size <= pooled {
@@ -217,7 +218,7 @@ func (h *handler) refuse(w http.ResponseWriter, code int, reason string, err err
 	http.Error(w, err.Error(), code)
 }
 
-// complain logs at a bounded rate.
+// complain logs an error, unless too many have been logged recently.
 func (h *handler) complain(what string, err error, about ...any) {
 	if h.logs.TryAccept() {
 		h.log.Error(err, what, about...)

@@ -228,7 +228,8 @@ func counts(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	return all
 }
 
-// TestLimits: a review with too long an answer gets a Failure, and counts as a failed request.
+// TestLimits: if the answer to a review exceeds the limit, the review gets a Failure, and the metrics count it as a
+// failed request.
 func TestLimits(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	h := Handler(pizzas(t), Options{Limits: convert.Limits{OutputBytes: 1}, Metrics: registry})
@@ -241,7 +242,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestDefaultMaxBytes: a server takes its limit from the handler.
+// TestDefaultMaxBytes: the handler has the method that a server calls for the limit.
 func TestDefaultMaxBytes(t *testing.T) {
 	h, ok := Handler(pizzas(t), Options{}).(interface{ MaxBytes() int64 })
 	if !ok || h.MaxBytes() != DefaultMaxBytes {
@@ -249,7 +250,7 @@ func TestDefaultMaxBytes(t *testing.T) {
 	}
 }
 
-// TestLogsNowAndThen sends many reviews that fail. The log has only some of them.
+// TestLogsNowAndThen sends many reviews that fail. The log has only some of the errors.
 func TestLogsNowAndThen(t *testing.T) {
 	var mu sync.Mutex
 	lines := 0
@@ -271,7 +272,7 @@ func TestLogsNowAndThen(t *testing.T) {
 	}
 }
 
-// TestReviewsAtTheSameTime: reviews reuse buffers, each for one review at a time.
+// TestReviewsAtTheSameTime: concurrent reviews reuse buffers, and no two reviews use one buffer at the same time.
 func TestReviewsAtTheSameTime(t *testing.T) {
 	h := Handler(pizzas(t), Options{})
 	var asking sync.WaitGroup
@@ -290,7 +291,7 @@ func TestReviewsAtTheSameTime(t *testing.T) {
 	asking.Wait()
 }
 
-// pages returns a large review as a stream that is not in memory as a whole.
+// pages returns a large review as a stream, so that it is never in memory as a whole.
 func pages(objects, size int) (body io.Reader, length int64) {
 	begin, end, _ := strings.Cut(review("v2", "HERE"), "HERE")
 	one := strings.Replace(pizza("v1", "size", "large"), "{", `{"notes":"`+strings.Repeat("x", size)+`",`, 1)
@@ -341,7 +342,7 @@ func TestMemoryOfALargeReview(t *testing.T) {
 	}
 }
 
-// TestSilentClientsGetNoMemory announces large reviews and sends little of them.
+// TestSilentClientsGetNoMemory announces large reviews and sends only a small part of them.
 func TestSilentClientsGetNoMemory(t *testing.T) {
 	h := Handler(pizzas(t), Options{})
 	var before, after runtime.MemStats

@@ -10,17 +10,17 @@ import (
 	"refract.dev/kit/webhook/internal/collect"
 )
 
-// Reasons for unconverted reviews in the metrics.
+// Reasons for failed reviews in the metrics.
 const (
 	reasonReview   = "review"    // The request is not a review.
 	reasonTooLarge = "too_large" // The body is too large.
 	reasonRead     = "read"      // The body did not arrive completely.
 	reasonObject   = "object"    // An object of the review cannot be converted.
-	reasonRequest  = "request"   // The review as a whole cannot be answered with objects, for example because it has too many.
+	reasonRequest  = "request"   // The engine rejects the review as a whole, for example because it has too many objects.
 )
 
-// other is the label of reviews whose kind or version the engine does not know, and of reviews without an object to
-// convert. So the number of label values is bounded.
+// other is the label value of reviews whose kind or version the engine does not know, and of reviews without an object
+// to convert. It bounds the number of label values.
 const other = "other"
 
 // metrics count and time conversions.
@@ -74,6 +74,6 @@ func (m *metrics) count(a *convert.Answer, size int, took time.Duration) {
 	}
 	m.objects.WithLabelValues(about...).Add(float64(a.Objects()))
 	_, kept := a.Unconverted()
-	m.unconverted.WithLabelValues(about...).Add(float64(kept)) // Adds 0 as well, so that the time series exists for alerts.
+	m.unconverted.WithLabelValues(about...).Add(float64(kept)) // Also adds 0, so that the time series exists for alerts.
 	m.bytes.WithLabelValues(about...).Add(float64(size))
 }

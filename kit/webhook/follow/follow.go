@@ -1,5 +1,5 @@
-// Package follow calls a function whenever one object of an API server may have changed, for as long as a program runs.
-// It is for controllers of one object, whose errors are temporary.
+// Package follow calls a function whenever an object of an API server may have changed, until a context ends. It is for
+// controllers of one object whose errors are temporary.
 package follow
 
 import (
@@ -14,22 +14,22 @@ import (
 )
 
 const (
-	// often is the minimum time between two calls, so that two writers who undo each other's changes do not overload
-	// the API server.
+	// often is the minimum time between two calls. It protects the API server from two writers that undo each other's
+	// changes.
 	often = 500 * time.Millisecond
-	// atLeast is the maximum time between two calls: certificates expire without an event, and a watch can be lost
-	// unnoticed.
+	// atLeast is the maximum time between two calls. Certificates expire without an event, and a watch can miss changes
+	// without an error.
 	atLeast = 30 * time.Second
 	// again is the delay after an error.
 	again = 2 * time.Second
 )
 
-// Object calls do at once, and then whenever the object may have changed or one of the channels receives a value, until
-// ctx ends: at most twice a second, and at least twice a minute. Each error is logged once while it stays the same, and
-// do is called again after two seconds.
+// Object calls the function do at once. Until ctx ends, it calls do again whenever the object may have changed or one
+// of the channels receives a value: at most twice a second, and at least twice a minute. After an error it calls do
+// again after two seconds at the latest. It logs an error only if the error differs from the previous one.
 //
-// List is an empty list of the object's kind. Object watches only the name of the object, so the right to watch that
-// one object is enough. Nil channels are allowed and never receive a value.
+// list is an empty list of the object's kind. Object watches only this one object by its name, so the right to watch
+// that object is enough. A nil channel is allowed and never receives a value.
 func Object(ctx context.Context, c client.WithWatch, list client.ObjectList, key types.NamespacedName,
 	log logr.Logger, do func(context.Context) error, also ...<-chan struct{},
 ) {
@@ -68,7 +68,7 @@ func Object(ctx context.Context, c client.WithWatch, list client.ObjectList, key
 	}
 }
 
-// watch pokes when the object may have changed.
+// watch sends to changed whenever the object may have changed.
 func watch(ctx context.Context, c client.WithWatch, list client.ObjectList, key types.NamespacedName, log logr.Logger, changed chan<- struct{}) {
 	last := ""
 	for {
@@ -87,8 +87,8 @@ func watch(ctx context.Context, c client.WithWatch, list client.ObjectList, key 
 	}
 }
 
-// passEvents pokes for every event until the watch is closed, which happens now and then. The first event is the
-// present object.
+// passEvents sends to changed for every event until the API server closes the watch, as it does from time to time. The
+// first event is the present object.
 func passEvents(ctx context.Context, w apiwatch.Interface, changed chan<- struct{}) {
 	defer w.Stop()
 	for {
@@ -115,7 +115,7 @@ func pass(ctx context.Context, from <-chan struct{}, to chan<- struct{}) {
 	}
 }
 
-// sleep waits, and returns false if ctx ends first.
+// sleep waits for d. It returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -127,7 +127,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// poke sends to a channel with room for one element, unless it is full: its receiver will then see this change as well.
+// poke sends to a channel with a buffer of one value. If the buffer is full, nothing is sent: the receiver has not read
+// the object yet, and will see this change as well.
 func poke(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -135,15 +136,15 @@ func poke(c chan<- struct{}) {
 	}
 }
 
-// Signal notifies all listeners that something may have changed. The zero value is ready for use. Several goroutines
-// may use it.
+// Signal notifies all listeners that something may have changed. The zero value is ready for use. It is safe for
+// concurrent use.
 type Signal struct {
 	mu   sync.Mutex
 	told []chan<- struct{}
 }
 
-// Listen returns a new channel for each caller. It receives a value after each later Send; values that are not yet
-// received are merged into one. The channel lives as long as the Signal, and is never closed.
+// Listen returns a new channel on each call. The channel receives a value after each later Send; several values that
+// the listener has not received yet become one. The channel is never closed.
 func (s *Signal) Listen() <-chan struct{} {
 	c := make(chan struct{}, 1)
 	s.mu.Lock()

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
-// wait waits for one value.
+// wait waits for a value of the channel.
 func wait(t *testing.T, what string, c <-chan struct{}) {
 	t.Helper()
 	select {
@@ -55,7 +55,7 @@ func TestObject(t *testing.T) {
 	wait(t, "it ends", ended)
 }
 
-// TestErrorsAreLoggedOnce: the same error again is not logged again, a different error is.
+// TestErrorsAreLoggedOnce: a repeated error is logged once. A different error is logged again.
 func TestErrorsAreLoggedOnce(t *testing.T) {
 	var mu sync.Mutex
 	var lines []string

@@ -28,10 +28,10 @@ const (
 )
 
 const (
-	// skew is subtracted from the start of the validity of certificates, for clocks that are slow.
+	// skew is the time by which certificates are valid before they are issued, because some clocks are slow.
 	skew = time.Hour
-	// settle is the time for which a new authority is only trusted, before it signs. By then every API server must have
-	// its certificate.
+	// settle is the time for which a new authority is trusted before it signs. After this time every API server must
+	// trust it.
 	settle = time.Hour
 )
 
@@ -41,32 +41,32 @@ type Bundle struct {
 	serving     *tls.Certificate
 }
 
-// authority is trusted, and can sign while its key is kept.
+// authority is a trusted certificate authority. It can sign if its key is known.
 type authority struct {
 	cert *x509.Certificate
 	key  crypto.Signer // Nil if unknown.
 }
 
-// Serving returns the serving certificate, or nil if it is missing.
+// Serving returns the serving certificate, or nil if there is none.
 func (b *Bundle) Serving() *tls.Certificate { return b.serving }
 
 // Issuer issues certificates for a server.
 type Issuer struct {
-	// CommonName is the common name of the certificates; the authority's ends in "-ca". It is for humans only: nothing
-	// compares it. Only its first 61 bytes are used.
+	// CommonName is the common name of the certificates, with the suffix "-ca" for the authority. It is for humans
+	// only: no program compares it. Only its first 61 bytes are used.
 	CommonName string
-	// Names are the DNS names and IP addresses of the server. Required. A new certificate keeps the names of the one
-	// that it replaces: other servers may share the bundle, and a server must not remove the names of another.
+	// Names are the DNS names and IP addresses of the server. Required. A new certificate also keeps the names of the
+	// replaced certificate: several servers may share the bundle, and no server may remove the names of another.
 	Names []string
 	// Now returns the time. Required.
 	Now func() time.Time
 }
 
-// Renew returns the bundle that replaces this one now, and a description of each change. If no change is due, it
-// returns the same bundle. A nil bundle means an empty one.
+// Renew returns a bundle with all renewals that are due now, and a description of each change. If no renewal is due, it
+// returns b. A nil bundle means an empty one.
 //
-// An authority stays trusted until it expires, and a new authority is trusted for an hour before it signs. So a server
-// and an API server that follow the bundles always have a trusted certificate.
+// An authority stays trusted until it expires. A new authority is trusted for an hour before it signs. So an API server
+// that follows the bundles always trusts the certificate of the server.
 func (i *Issuer) Renew(b *Bundle) (*Bundle, []string, error) {
 	var did []string
 	next := &Bundle{}
@@ -109,7 +109,7 @@ func (i *Issuer) Renew(b *Bundle) (*Bundle, []string, error) {
 	return next, did, nil
 }
 
-// wantsAuthority returns the reason that a new authority is needed, or "" if none is.
+// wantsAuthority returns the reason for a new authority, or "" if none is needed.
 func (i *Issuer) wantsAuthority(b *Bundle) string {
 	if len(b.authorities) == 0 {
 		return "there was none"
@@ -125,7 +125,7 @@ func (i *Issuer) wantsAuthority(b *Bundle) string {
 	}
 }
 
-// wantsServing returns the reason that a new serving certificate is needed, or "" if none is.
+// wantsServing returns the reason for a new serving certificate, or "" if none is needed.
 func (i *Issuer) wantsServing(b *Bundle) string {
 	if b.serving == nil {
 		return "there was none"
@@ -145,13 +145,13 @@ func (i *Issuer) wantsServing(b *Bundle) string {
 	}
 }
 
-// worn reports whether two thirds of a certificate's lifetime are over.
+// worn reports whether two thirds of the lifetime of a certificate have passed.
 func (i *Issuer) worn(c *x509.Certificate) bool {
 	return !i.Now().Before(c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) / 3 * 2))
 }
 
-// signer returns the authority that signs: the newest one that has been trusted long enough, or else the oldest one
-// with a key.
+// signer returns the authority that signs: the newest authority with a key that has been trusted long enough. If there
+// is none, it returns the oldest authority with a key.
 func (b *Bundle) signer(now time.Time) authority {
 	var able authority
 	for _, a := range b.authorities {
@@ -165,7 +165,8 @@ func (b *Bundle) signer(now time.Time) authority {
 	return able
 }
 
-// forgetKeys drops the keys of authorities that will not sign again.
+// forgetKeys deletes the keys of all authorities except the signer and the newest one. The other authorities will not
+// sign again.
 func (b *Bundle) forgetKeys(signer authority) {
 	for i := range b.authorities[:len(b.authorities)-1] {
 		if a := &b.authorities[i]; a.cert != signer.cert {
@@ -174,7 +175,7 @@ func (b *Bundle) forgetKeys(signer authority) {
 	}
 }
 
-// mostCommonName leaves room for "-ca" in the 64 characters that RFC 5280 allows:
+// mostCommonName leaves 3 of the 64 characters that RFC 5280 allows for the suffix "-ca":
 // https://www.rfc-editor.org/rfc/rfc5280#appendix-A
 const mostCommonName = 61
 
@@ -222,7 +223,7 @@ func (i *Issuer) serving(by authority, names []string, now time.Time) (*tls.Cert
 	return &tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}, nil
 }
 
-// sign creates a key and a certificate for it. If the authority has no key, the certificate is self-signed.
+// sign creates a key and signs its certificate. If the authority has no key, the certificate is self-signed.
 func sign(template *x509.Certificate, by authority) (*x509.Certificate, crypto.Signer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -231,7 +232,7 @@ func sign(template *x509.Certificate, by authority) (*x509.Certificate, crypto.S
 	if by.key == nil {
 		by.key = key
 	}
-	// RFC 5280 allows 20 octets.
+	// A serial number of 127 bits is within the 20 octets of RFC 5280.
 	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)); err != nil {
 		return nil, nil, err
 	}
@@ -250,10 +251,10 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// mostNames limits the names of a certificate. It keeps only some names of servers that no longer exist.
+// mostNames limits the names of a certificate, because it also keeps names of servers that no longer exist.
 const mostNames = 32
 
-// namesFor returns the names of the next serving certificate, this server's names first.
+// namesFor returns the names of the next serving certificate, with the names of this server first.
 func (i *Issuer) namesFor(b *Bundle) []string {
 	names := i.sortedNames()
 	if b.serving == nil {

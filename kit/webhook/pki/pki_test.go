@@ -31,7 +31,8 @@ func renew(t *testing.T, i *Issuer, b *Bundle) (*Bundle, []string) {
 	return next, did
 }
 
-// trusts returns the error that a client with these authorities gets when it connects.
+// trusts returns nil if a client with these authorities accepts the serving certificate for this name, and otherwise
+// the error.
 func trusts(authorities []byte, b *Bundle, name string, now time.Time) error {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(authorities)
@@ -45,7 +46,7 @@ func TestRenew(t *testing.T) {
 	noAuthority := []string{"issued an authority: there was none", "issued a serving certificate: it was signed by another authority"}
 	cases := map[string]struct {
 		reason string
-		names  []string // Names after the first issue; nil for the same names.
+		names  []string // Names of the server after the first issue; nil for no change.
 		after  time.Duration
 		spoil  func(map[string][]byte)
 		want   []string
@@ -179,8 +180,8 @@ func TestCommonNames(t *testing.T) {
 	}
 }
 
-// TestServersShareABundle: two servers with different names renew one bundle. It serves both, and neither undoes the
-// other's changes.
+// TestServersShareABundle: two servers with different names renew one bundle. The certificate is valid for both, and
+// neither server undoes the changes of the other.
 func TestServersShareABundle(t *testing.T) {
 	c := &clock{begin}
 	hub, member := issuer(c, "hub.example", "10.0.0.1"), issuer(c, "injection.refract.svc")
@@ -205,7 +206,7 @@ func TestServersShareABundle(t *testing.T) {
 	}
 }
 
-// TestNamesAreBounded changes the name of a server many times.
+// TestNamesAreBounded changes the name of a server many times. The certificate must not get more and more names.
 func TestNamesAreBounded(t *testing.T) {
 	c := &clock{begin}
 	b, _ := renew(t, issuer(c, "first.example"), nil)
@@ -217,15 +218,15 @@ func TestNamesAreBounded(t *testing.T) {
 	}
 }
 
-// TestNoGap simulates three years, in steps of an hour after a change. At each step, clients with the old and with the
-// new authorities can connect to a server with the new certificate, and clients with the new authorities to a server
-// with the old certificate.
+// TestNoGap simulates three years, with steps of one hour after a change. At each step, clients with the old
+// authorities and clients with the new ones trust the new certificate, and clients with the new authorities trust the
+// old certificate.
 func TestNoGap(t *testing.T) {
 	c := &clock{begin}
 	i := issuer(c, "hub.example")
 	b, _ := renew(t, i, nil)
 	authorities, servings, both := 1, 1, 0
-	const hours = 12 // The length of a step without changes.
+	const hours = 12 // The length in hours of a step without changes.
 	step := time.Hour
 	for c.now.Before(begin.AddDate(3, 0, 0)) {
 		c.now = c.now.Add(step)

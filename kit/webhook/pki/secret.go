@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// Keys in the data of a Secret with a bundle. The first three are also those of cert-manager's Secrets.
+// Keys in the data of a Secret with a bundle. Secrets of cert-manager also have the first three keys.
 const (
 	// ServingCertificate is the serving certificate.
 	ServingCertificate = "tls.crt"
@@ -22,7 +22,7 @@ const (
 	ServingKey = "tls.key"
 	// Authorities are the certificates to trust.
 	Authorities = "ca.crt"
-	// AuthorityKeys are the keys of those authorities that still sign.
+	// AuthorityKeys are the private keys of the authorities that can still sign.
 	AuthorityKeys = "ca.key"
 )
 
@@ -67,11 +67,11 @@ func writeKey(out *bytes.Buffer, key crypto.PrivateKey) error {
 }
 
 func writePEM(out *bytes.Buffer, kind string, der []byte) {
-	_ = pem.Encode(out, &pem.Block{Type: kind, Bytes: der}) // Writes to a buffer do not fail.
+	_ = pem.Encode(out, &pem.Block{Type: kind, Bytes: der}) // A write to a buffer cannot fail.
 }
 
-// Parse returns the usable part of the bundle in the data of a Secret, and an error for the rest. Errors never contain
-// a key.
+// Parse returns the usable part of a bundle in the data of a Secret, and an error for the unusable part. The error
+// never contains a key.
 func Parse(data map[string][]byte) (*Bundle, error) {
 	authorities, authoritiesErr := parseAuthorities(data[Authorities], data[AuthorityKeys])
 	serving, servingErr := parseServing(data[ServingCertificate], data[ServingKey])
@@ -101,7 +101,8 @@ func parseAuthorities(certs, keys []byte) ([]authority, error) {
 	return out, errors.Join(errs...)
 }
 
-// parseKeys returns the private keys of a text. It omits unreadable keys: an authority without a key is replaced.
+// parseKeys returns the readable private keys in a text. It skips unreadable ones, because an authority without a key
+// is replaced.
 func parseKeys(text []byte) []crypto.Signer {
 	var signers []crypto.Signer
 	for {

@@ -1,4 +1,4 @@
-// Package collect registers metrics collectors that several parts of one program share.
+// Package collect registers Prometheus collectors that several parts of a program share.
 package collect
 
 import (
@@ -8,8 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Register registers and returns the collector, or returns the equal collector that is already registered, for example
-// by another server of the same process. Both then share their counts. A nil Registerer registers nothing.
+// Register registers and returns the collector. If the registry already has an equal collector, for example of another
+// server in the same process, Register returns that one, and both servers share its counts. A nil Registerer registers
+// nothing.
 func Register[C prometheus.Collector](r prometheus.Registerer, c C) (C, error) {
 	if r == nil {
 		return c, nil
