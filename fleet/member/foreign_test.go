@@ -55,7 +55,7 @@ func objectOf(tb testing.TB, fields map[string]any) *received {
 	return object(tb, string(text))
 }
 
-// TestRubbishStatus: a false status makes only its own copy fail, with a message about the problem.
+// TestRubbishStatus: an invalid status makes only its own copy fail, with a message about the problem.
 func TestRubbishStatus(t *testing.T) {
 	const (
 		pod        = `{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"d","name":"web","uid":"u"},"status":{"phase":"Running","containerStatuses":%s}}`

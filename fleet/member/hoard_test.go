@@ -257,7 +257,7 @@ func TestRoomIsGivenBack(t *testing.T) {
 	_ = c.Replace(nil, "1")
 	ownerships.forget(c.decode.account)
 	add("a", "10", applied)
-	add("a", "11", scaled) // The name of the manager that has changed it is kept.
+	add("a", "11", scaled) // The record keeps the name of the manager that has changed the copy.
 	add("b", "12", applied)
 	c.remember(webName, copyOf(seen(t, secondUID, "13", "h2", applied), configMaps.GroupResource(), c.decode.account), true)
 	long := hoarded(1, mostMark)

@@ -23,10 +23,10 @@ import (
 // FieldManager is the name under which Refract applies fields.
 const FieldManager = "refract"
 
-// Ownership is a set of fields of an object: those that Refract applied and that no other manager has changed or
-// removed since, with the time of the apply. A manager that changes a field takes it over. A write under the name of
-// Refract changes the time instead. So the Ownership of a changed copy differs from that after Refract's write.
-// Ownerships are comparable. The zero Ownership has no fields.
+// Ownership has the fields of an object that Refract applied and that no other manager has changed or removed since. It
+// also has the time of the apply. A manager that changes a field takes over its ownership. By contrast, a write under
+// the name of Refract changes the time. So in both cases the Ownership changes. Ownerships are comparable. The zero
+// Ownership has no fields.
 type Ownership struct {
 	fields *fieldSet
 	// at is the time of the last apply that changed values, in seconds since 1970, by the clock of the member's API
@@ -34,8 +34,7 @@ type Ownership struct {
 	at int64
 }
 
-// Hash identifies the set and the time: 16 hexadecimal characters, @, and the seconds
-// since 1970; or "" for no fields.
+// Hash identifies the set and the time: 16 hexadecimal characters, @, and the seconds since 1970; or "" for no fields.
 func (o Ownership) Hash() string {
 	if o.fields == nil {
 		return ""
@@ -61,8 +60,8 @@ func (o Ownership) HasFieldsOf(hash string) bool {
 	return fields == o.fields.hash()
 }
 
-// gained reports whether o has a field that before lacks, or another time. If only the digest of a set is kept, it
-// returns true in doubt.
+// gained reports whether o has a field that before lacks, or whether their times differ. If only the digest of a set is
+// kept and the result is not certain, gained returns true.
 func (o Ownership) gained(before Ownership) bool {
 	switch {
 	case o.fields == nil || o == before:
