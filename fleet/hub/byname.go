@@ -35,7 +35,7 @@ func (c byName) Get(ctx context.Context, key client.ObjectKey, obj client.Object
 		return err
 	}
 	resource := schema.GroupResource{Group: kind.Group, Resource: strings.ToLower(kind.Kind)}
-	// A server may ignore the selector. So the list is searched for the object. A part of a list does not prove that
+	// A server may ignore the selector, so the list is searched for the object. An incomplete list does not prove that
 	// the object is missing.
 	found := false
 	err = meta.EachListItem(list, func(item runtime.Object) error {

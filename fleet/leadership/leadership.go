@@ -76,7 +76,7 @@ type Leadership struct {
 	elected bool
 	ending  bool
 	until   time.Time       // The Lease certainly exists until then.
-	term    context.Context //nolint:containedctx // The life of the Lease; work ends with it.
+	term    context.Context //nolint:containedctx // Ends when the Lease may have expired. All work ends with it.
 	lapse   context.CancelFunc
 	timer   *time.Timer
 	busy    int           // Work in flight.
@@ -230,7 +230,7 @@ func (l *Leadership) end(ctx context.Context) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.busy == 0 // A replica that stands by has no work, and its time is over.
+	return l.busy == 0 // A replica that does not lead has no work in flight.
 }
 
 func (l *Leadership) elect(elected bool) {

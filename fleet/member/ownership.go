@@ -106,8 +106,8 @@ func (o Ownership) Has(field tree.Pattern) bool {
 	return o.set().Has(path)
 }
 
-// LostWithin reports whether all fields that are in o and not in now match the patterns. If the sets differ and only
-// the digest of one is kept, it returns false.
+// LostWithin reports whether every field that o has and now lacks matches one of the patterns. If the sets differ and
+// only the digest of one is kept, it returns false.
 func (o Ownership) LostWithin(now Ownership, fields []tree.Pattern) bool {
 	switch {
 	case o.fields == nil || o.fields == now.fields:
@@ -141,9 +141,10 @@ func keysOf(p fieldpath.Path) []string {
 // unnamed stands for the difference of two sets if only the digest of one is kept.
 const unnamed = "fields whose names are not kept"
 
-// Lost returns the fields that are in o and not in now, as .spec.template.spec.containers[name="web"].image, sorted. If
-// a field and its inner fields are lost, only the inner fields are returned. If the sets differ and only the digest of
-// one is kept, it returns [unnamed]. Fields of the patterns are left out.
+// Lost returns the fields that o has and now lacks, sorted, in the form
+// .spec.template.spec.containers[name="web"].image. Fields that match the patterns are left out. If a field and its
+// inner fields are lost, only the inner fields are returned. If the sets differ and only the digest of one is kept,
+// Lost returns [unnamed].
 func (o Ownership) Lost(now Ownership, but ...tree.Pattern) []string {
 	switch {
 	case o.fields == nil || o.fields == now.fields:
@@ -161,9 +162,9 @@ func (o Ownership) Lost(now Ownership, but ...tree.Pattern) []string {
 	return lost
 }
 
-// LostPointers returns the fields that are in o and not in now as JSON pointers, with * for an element of a list,
-// sorted and without duplicates. Fields of the patterns are left out. It returns nothing if only the digest of a set is
-// kept.
+// LostPointers returns the fields that o has and now lacks as JSON pointers, with * for an element of a list, sorted
+// and without duplicates. Fields that match the patterns are left out. If only the digest of a set is kept,
+// LostPointers returns nothing.
 func (o Ownership) LostPointers(now Ownership, but ...tree.Pattern) []string {
 	if o.fields == nil || o.fields == now.fields || !o.named() || !now.named() {
 		return nil
@@ -199,8 +200,8 @@ func (o Ownership) set() *fieldpath.Set {
 	return s
 }
 
-// ours returns the fields that Refract applied, by the managedFields of an object. If the account is nil or has no room
-// for the set, only the digest is kept.
+// ours returns the fields that Refract applied, according to the managedFields of an object. If the account is nil or
+// has no room for the set, only the digest is kept.
 func ours(managers []metav1.ManagedFieldsEntry, account *account) Ownership {
 	for i := range managers {
 		e := &managers[i]
@@ -215,11 +216,11 @@ func ours(managers []metav1.ManagedFieldsEntry, account *account) Ownership {
 	return Ownership{}
 }
 
-// unsigned reports whether no entry in managedFields explains the last write of an object since the apply. Then another
-// client may have written Refract's own fields under the name of Refract, within the same second: the times of entries
-// have a precision of a second. If otherThanStatus is set, entries of the status do not count, because controllers
-// write the status all the time. The comparison of times allows for small differences between the clocks of API
-// servers.
+// unsigned is for an object that was written after the apply in o. It reports whether managedFields have no entry of
+// another manager since the apply. Then another client may have changed Refract's fields under the name of Refract,
+// within the same second: the times of entries have a precision of a second. If otherThanStatus is set, entries for the
+// subresource status do not count, because controllers write the status all the time. The comparison of times allows
+// for small differences between the clocks of API servers.
 func (o Ownership) unsigned(managers []metav1.ManagedFieldsEntry, otherThanStatus bool) bool {
 	for i := range managers {
 		e := &managers[i]
@@ -233,9 +234,10 @@ func (o Ownership) unsigned(managers []metav1.ManagedFieldsEntry, otherThanStatu
 	return true
 }
 
-// conflictingManager returns the manager that took fields from Refract: the present owner of one of them, by itself or
-// through a subresource, like an autoscaler. If no manager owns them, as after a removal, it returns the last writer of
-// the object; "" if managedFields have no entry of that writer.
+// conflictingManager returns the manager that took fields from Refract. This is the manager that now owns one of the
+// fields, for example an autoscaler that writes through a subresource. If no manager owns them, for example because
+// they were removed, it is the last writer of the object. The result is "" if managedFields have no entry of that
+// writer.
 func conflictingManager(lost *fieldpath.Set, managers []metav1.ManagedFieldsEntry) string {
 	var owner, last *metav1.ManagedFieldsEntry
 	for i := range managers {
@@ -283,7 +285,7 @@ const setBytes = 250
 
 func (s *fieldSet) hash() string { return hex.EncodeToString(s.sum[:8]) }
 
-// ownerships are the sets in memory.
+// ownerships has all sets of owned fields in this process.
 var ownerships = newFieldSets()
 
 // fieldSets finds sets that are already in memory. A set without references is forgotten.

@@ -63,7 +63,7 @@ type Reconciler struct {
 	SystemNamespace string
 	// Hub is the UID of the hub, which cannot be its own member; may be empty.
 	Hub types.UID
-	// Identity names this process in its user agent; may be empty.
+	// Identity names this process in the user agent of its requests; may be empty.
 	Identity string
 	// Leads reports whether this process leads. Another process does not connect to the clusters, and takes their
 	// readiness from the status that the leader has written. Nil means that this process always leads. When the result
@@ -117,7 +117,7 @@ func (r *Reconciler) leads() bool { return r.Leads == nil || r.Leads() }
 func (r *Reconciler) clustersOf(ctx context.Context, secret client.Object) []reconcile.Request {
 	var list corev1alpha1.FederatedClusterList
 	if err := r.Client.List(ctx, &list); err != nil {
-		return nil // The cache is not ready yet. Every cluster will be reconciled when it is.
+		return nil // The cache is not ready yet. When it is ready, every cluster will be reconciled.
 	}
 	var requests []reconcile.Request
 	for i := range list.Items {
@@ -207,8 +207,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if !fc.DeletionTimestamp.IsZero() {
 		next = leaveInterval
 		var free bool
-		// The cluster leaves in a later reconciliation than the one that found out, so that no earlier decision is
-		// still carried out.
+		// The first reconciliation after the deletion does not remove the finalizer, because a decision from before may
+		// still be carried out.
 		if h.leaving, free = r.release(fc, h, is); free && (wasLeaving || is.standing == duplicate) {
 			return again(r.setFinalizer(ctx, fc, controllerutil.RemoveFinalizer))
 		}

@@ -74,7 +74,8 @@ func CheckFields(object map[string]any) error {
 func leastSize(value any, size int) int {
 	switch v := value.(type) {
 	case string:
-		// An escape sequence counts as one byte. Among the escaped characters, only these two have more bytes.
+		// Each escape sequence counts as one byte. These two characters are the only escaped ones with more bytes in
+		// UTF-8.
 		return size + len(v) + 2 - 2*(strings.Count(v, "\u2028")+strings.Count(v, "\u2029"))
 	case map[string]any:
 		for key, of := range v {

@@ -14,8 +14,8 @@ import (
 const (
 	dialTimeout   = 5 * time.Second
 	headerTimeout = requestTimeout + 5*time.Second // The only bound of watches; all other requests end earlier.
-	pingAfter     = 10 * time.Second               // A connection without traffic for this long is pinged,
-	pingTimeout   = 5 * time.Second                // and is closed if the ping has no answer.
+	pingAfter     = 10 * time.Second               // Time without traffic after which a connection is pinged.
+	pingTimeout   = 5 * time.Second                // Time without an answer after which a pinged connection is closed.
 	idleTimeout   = 90 * time.Second
 )
 
