@@ -1,5 +1,5 @@
-// Package leadership elects the one replica of the controllers that decides and writes. The other replicas stand by: they
-// watch the hub, answer the webhook, and take over when the leader ends.
+// Package leadership elects the one replica of the controllers that decides and writes. The other replicas stand by:
+// they watch the hub, answer the webhook, and take over when the leader ends.
 //
 // The leader is the holder of the Lease refract-leader, which client-go elects. It works only while its Lease certainly
 // exists: until two thirds of the duration have passed since the beginning of the last successful renewal, by the
@@ -8,7 +8,7 @@
 // by less than the last third. Times of different machines are never compared. A leader that loses the Lease ends its
 // process.
 //
-// The argument does not cover a process that is frozen between the check and the write, nor a write under way in the
+// This does not cover a process that is frozen between the check and the write, nor a write that is under way in the
 // network. Work is therefore bounded by a context that ends after two thirds of the duration, so such a write has the
 // last third to arrive. A later write is corrected as drift.
 //

@@ -51,7 +51,7 @@ const (
 	// pageSize is the number of copies in a page of a list. If this many copies exceed the bounds of an answer, fewer
 	// are requested, down to one.
 	pageSize = 100
-	// mostPages is the maximum number of pages of a list, and mostToken the maximum size of a continue token in bytes.
+	// mostPages is the maximum number of pages of a list. mostToken is the maximum size of a continue token, in bytes.
 	mostPages = 5000
 	mostToken = 16 << 10
 	// pageTimeout is the time limit of a page. mostPagesAtOnce is the maximum number of pages of a member that are
@@ -65,14 +65,14 @@ const (
 	mostKept   = 128 << 20
 	// mostNamespaces is the maximum number of namespaces of a member.
 	mostNamespaces = 50_000
-	// mostTypes is the maximum number of types of a member, and mostVersions the maximum number of versions of all its
+	// mostTypes is the maximum number of types of a member. mostVersions is the maximum number of versions of all its
 	// API groups together.
 	mostTypes    = 10_000
 	mostVersions = 1000
 	// mostStrays is the maximum number of watched types that have copies but do not exist on the hub any more.
 	mostStrays = 50
-	// mostListed is the maximum number of types and subresources that a member may list. mostOfGroup is the maximum
-	// number of versions of an API group if each of them is searched for the objects of a type.
+	// mostListed is the maximum number of types and subresources in the discovery of a member. mostOfGroup is the
+	// maximum number of versions of an API group when each version is searched for the objects of a type.
 	mostListed  = 4 * mostTypes
 	mostOfGroup = 100
 	// discoveredAtOnce is the maximum number of versions that are requested at the same time.

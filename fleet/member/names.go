@@ -142,7 +142,7 @@ func advance(fc *corev1alpha1.FederatedCluster, uid types.UID, all []corev1alpha
 		fc.Status.ClusterUID, fc.Status.ClusterClaim = uid, 0
 		for i := range all {
 			if old := &all[i]; old.Name == replaces(fc) && old.Status.ClusterUID == uid {
-				fc.Status.APIResourceTypes = slices.Clone(old.Status.APIResourceTypes) // The copies have the versions that the cluster serves.
+				fc.Status.APIResourceTypes = slices.Clone(old.Status.APIResourceTypes) // The replaced name has discovered them on the same cluster.
 			}
 		}
 		return true, false

@@ -69,9 +69,9 @@ type Reconciler struct {
 	// readiness from the status that the leader has written. Nil means that this process always leads. When the result
 	// changes, [Set.Disown] or [Set.Recheck] must be called.
 	Leads func() bool
-	// Pending returns the deletions on a cluster that wait for approval; nil if no deletion waits. Known is false as
-	// long as the deletions are not known, as after a start; then the reported state stays. Each reconciliation calls
-	// Pending. It may be nil.
+	// Pending returns the deletions on a cluster that wait for approval; nil if no deletion waits. Known is false while
+	// the deletions are not known yet, for example after a start. Then the status keeps the deletions that it lists.
+	// Each reconciliation calls Pending. It may be nil.
 	Pending func(name string) (held *corev1alpha1.DeletionsHeld, known bool)
 	// Used returns the token of the last approved deletions on a cluster, if the approval is used up. It may be nil.
 	Used func(name string) string
