@@ -27,8 +27,8 @@ import (
 	"refract.dev/internal/owner"
 )
 
-// ErrNoAdmissionPolicies is returned for a cluster whose API server does not support ValidatingAdmissionPolicies, or
-// not all features that Refract's policies use.
+// ErrNoAdmissionPolicies is returned for a cluster whose API server lacks ValidatingAdmissionPolicies, or one of their
+// features that Refract's policies use.
 var ErrNoAdmissionPolicies = errors.New("the API server does not support Refract's admission policies: it must be Kubernetes 1.35 or later")
 
 // InstallAdmission writes Refract's ValidatingAdmissionPolicies and their bindings to the hub, by server-side apply.

@@ -15,8 +15,8 @@ import (
 )
 
 // ByName returns a client that reads a single object with a list request whose field selector is the object's name. On
-// a hub, the account of Refract may list the objects of users, above all Secrets, but not get them. The errors are
-// those of a get.
+// a hub, the account of Refract may list the objects of users, above all Secrets, but not get them. The client returns
+// the same errors as for a get.
 func ByName(c client.WithWatch) client.WithWatch { return byName{c} }
 
 type byName struct{ client.WithWatch }

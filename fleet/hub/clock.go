@@ -60,7 +60,7 @@ func (c *Clock) Now() time.Time {
 	return c.began.Add(at + c.ahead)
 }
 
-// follow moves the clock toward that of the API server. The lock must be held.
+// follow moves the clock toward the clock of the API server. The lock must be held.
 func (c *Clock) follow(at time.Duration) {
 	most := (at - c.followed) / clockPace
 	c.ahead += min(max(c.lead()-c.ahead, -most), most)

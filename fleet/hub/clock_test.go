@@ -35,7 +35,7 @@ func (w *world) hear(late time.Duration, clocks ...*Clock) {
 	}
 }
 
-// off returns the difference between a clock and that of the API server.
+// off returns the difference between a clock and the clock of the API server.
 func (w *world) off(c *Clock) time.Duration { return c.Now().Sub(worldBegan.Add(w.passed + w.server)) }
 
 func TestClock(t *testing.T) {

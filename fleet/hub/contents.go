@@ -94,7 +94,7 @@ var namespaceKind = schema.GroupKind{Kind: "Namespace"}
 var crdKind = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
 
 // incomplete returns the error of a discovery, unless it is only about types that do not matter here: an aggregated API
-// server, such as that of metrics, may be down.
+// server may be down, for example the server of metrics.
 func incomplete(err error) error {
 	var partial *discovery.ErrGroupDiscoveryFailed
 	if !errors.As(err, &partial) {
@@ -169,7 +169,7 @@ func (r *reader) run(ctx context.Context) error {
 	return nil
 }
 
-// definitions returns the CustomResourceDefinitions of the kinds of these objects.
+// definitions returns the CustomResourceDefinitions of the objects' kinds.
 func (r *reader) definitions(ctx context.Context, objects []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
 	kinds := map[schema.GroupKind]bool{}
 	for _, o := range objects {

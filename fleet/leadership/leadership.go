@@ -51,7 +51,7 @@ type Options struct {
 	// empty, it is chosen at random. A simulation sets it.
 	Unique string
 	// LeaseDuration is the time after a crash until another replica leads. It is in whole seconds, at least 2; 0 means
-	// 15 s. Replicas may have different durations: the duration in the Lease is that of its holder.
+	// 15 s. Replicas may have different durations. The Lease has the duration of its holder.
 	LeaseDuration time.Duration
 	// PodUID is the UID of the pod of this process, which must be the only process of its container; empty outside of
 	// pods.
@@ -109,8 +109,8 @@ func New(o Options) (*Leadership, error) {
 // pod returns the part of an id that all processes of one pod have: IDENTITY_POD_.
 func pod(o *Options) string { return strings.ReplaceAll(o.Identity, "_", "-") + "_" + o.PodUID + "_" }
 
-// Alone returns the leadership of a replica that is known to be the only one: it always leads, whether Run is called or
-// not.
+// Alone returns the leadership of a replica that is known to be the only one. It always leads, even without a call of
+// Run.
 func Alone() *Leadership { return &Leadership{alone: true} }
 
 // ID returns the name of this process in the Lease, IDENTITY_POD_UNIQUE; "" for [Alone].

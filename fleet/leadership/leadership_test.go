@@ -242,7 +242,7 @@ func TestFrozen(t *testing.T) {
 	})
 }
 
-// TestReleaseOwn: a process releases its own Lease, and not that of the next leader.
+// TestReleaseOwn: a process releases its own Lease. It does not release the Lease of the next leader.
 func TestReleaseOwn(t *testing.T) {
 	for holder, want := range map[string]bool{"me": true, "other": false, "": false} {
 		s := &server{}

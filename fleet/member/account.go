@@ -17,7 +17,7 @@ type account struct {
 
 	mu      sync.Mutex
 	copies  int
-	kept    int // Bytes of copies and of the sets of their owned fields.
+	kept    int // Bytes of the copies, including their sets of owned fields.
 	fields  int // Bytes of the sets that keepFields admitted, a part of kept.
 	buffers int // Bytes of the buffers of watches.
 }

@@ -33,8 +33,8 @@ type outcome struct {
 	contested string // Another name, because of which a deleted FederatedCluster must stay; see [contested].
 }
 
-// hidden reports whether no objects are placed on a cluster, because it is served under another name or is not
-// identified yet. A name that was served once keeps its placements, like an unreachable cluster.
+// hidden reports whether a cluster gets no placements, because it is served under another name or is not identified
+// yet. A name that was served once keeps its placements, like an unreachable cluster.
 func (o *outcome) hidden(fc *corev1alpha1.FederatedCluster) bool {
 	return o.standing == renamed || o.standing != inService && unserved(fc)
 }

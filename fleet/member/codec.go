@@ -159,8 +159,8 @@ func (h *head) isStatus() bool {
 	return h.Kind == "Status" && (h.APIVersion == "" || h.APIVersion == "v1" || h.APIVersion == "meta.k8s.io/v1")
 }
 
-// isList reports whether an answer is a list. A custom resource may have a field "items" and a kind that ends with
-// "List", too, but it has a name.
+// isList reports whether an answer is a list. A custom resource may also have a field "items" and a kind that ends with
+// "List", but it has a name.
 func (h *head) isList() bool {
 	if h.items == nil || !strings.HasSuffix(h.Kind, "List") {
 		return false

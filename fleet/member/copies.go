@@ -33,7 +33,7 @@ func newCopies(member string, api *connection, decode decoder, o observer) *Copi
 	}
 }
 
-// Get returns a copy, and whether it is known to exist.
+// Get returns a copy. The [Lookup] says whether the copy exists, or that this is not known.
 func (c *Copies) Get(key Key) (Copy, Lookup) {
 	s, u := c.of(key.GroupResource)
 	if s != nil {

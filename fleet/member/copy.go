@@ -76,7 +76,7 @@ type Key struct {
 	types.NamespacedName
 }
 
-// Lookup says whether a copy is known to exist.
+// Lookup says whether a copy exists, or that this is not known.
 type Lookup int
 
 const (

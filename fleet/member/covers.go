@@ -154,7 +154,7 @@ func (c *coverage) element(set *fieldpath.Set, e map[string]any) bool {
 	return candidates == 1 && covered && c.left >= 0 // Several candidates are ambiguous.
 }
 
-// SameFields reports whether both have the same fields, and at least one. The times of their applies may differ.
+// SameFields reports whether o and other have the same fields, and at least one. The times of their applies may differ.
 func (o Ownership) SameFields(other Ownership) bool {
 	return o.fields != nil && o.fields == other.fields
 }

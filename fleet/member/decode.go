@@ -117,7 +117,7 @@ func (d decoder) read(o metav1.Object, resource schema.GroupResource) (c Copy, e
 	return c, nil
 }
 
-// copyOf reads the metadata of an object. The account is that of the member, or nil if the result is not kept.
+// copyOf reads the metadata of an object. The account is nil if the result is not kept.
 func copyOf(o metav1.Object, resource schema.GroupResource, account *account) Copy {
 	annotations := o.GetAnnotations()
 	c := Copy{

@@ -71,7 +71,7 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 	h := judge(m.api.probe(ctx), fc.Spec.APIEndpoint)
 	if !h.ready {
 		if misses := m.misses.Add(1); m.Ready() && misses < missesUntilLost {
-			h = health{ready: true, joined: true} // A single lost answer must not change the status. A change triggers a new decision about each object of the hub.
+			h = health{ready: true, joined: true} // A single lost answer must not change the status: a change triggers new decisions about all objects.
 		}
 		h.lacking, h.excess = m.api.rights.describe(), m.api.limits.excess.describe()
 		return h, nil

@@ -71,7 +71,7 @@ func excessive(err error, what string) error {
 	return nil
 }
 
-// TestNamespacesAreBounded: the number and the names of namespaces are bounded, whatever a member answers.
+// TestNamespacesAreBounded: the number and the length of namespace names are bounded for any answer of a member.
 func TestNamespacesAreBounded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason   string
@@ -706,7 +706,7 @@ func TestOnlyJSONIsDecoded(t *testing.T) {
 	}
 }
 
-// TestNobodyChoosesTypes: a member does not choose the type of its answer, neither for errors nor for requests with a
+// TestNobodyChoosesTypes: a member cannot choose the type of its answer. This holds for errors and for requests with a
 // fixed type. A Pod of two bytes takes a thousand times that in memory.
 func TestNobodyChoosesTypes(t *testing.T) {
 	list := corev1.PodList{Items: make([]corev1.Pod, 100_000)}

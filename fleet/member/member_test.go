@@ -551,7 +551,7 @@ func (l *turnstile) Wait(context.Context) error {
 	return nil
 }
 
-// TestFirstLook: a member is ready after two requests on one connection, whatever types it serves.
+// TestFirstLook: a member is ready after two requests on one connection, regardless of its types.
 func TestFirstLook(t *testing.T) {
 	s := newStub(t)
 	f := newFleet(t, s.URL)

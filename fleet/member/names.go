@@ -40,14 +40,14 @@ type decision struct {
 }
 
 // stand returns the standing of a FederatedCluster among all FederatedClusters of the hub. The result depends only on
-// the content of these objects, not on a clock or an answer of a cluster.
+// these objects. It does not depend on a clock or an answer of a cluster.
 //
 // Names choose their ranks like customers of Lamport's bakery draw numbers. The status of a name records the UID of the
 // cluster first. Then the name takes a rank above all ranks that it sees ([rankOf]). The name is served when it sees
 // its own rank, and sees no other name of the cluster with a lower rank or without one. A replica sees all
-// FederatedClusters in one watch, so a replica that sees a rank also sees all earlier writes. Therefore a name that
-// records the UID later gets a higher rank, or the replica sees that it is still choosing. Hence two names are never
-// served at the same time, and a served name stays served: no member can replace it by claiming its UID.
+// FederatedClusters in one watch, so a replica that sees a rank also sees all earlier writes. A name that records the
+// UID later therefore gets a higher rank, or is seen to choose. Hence two names are never served at the same time, and
+// a served name stays served: no member can replace it by claiming its UID.
 //
 // A name replaces another name only on request: its annotation names the other one, and its rank is higher.
 func stand(name string, all []corev1alpha1.FederatedCluster) decision {
@@ -131,10 +131,10 @@ func rankOf(name string, all []corev1alpha1.FederatedCluster) int64 {
 	return names[len(names)-1].Status.ClusterClaim + 1
 }
 
-// advance writes the next step of a name into the status of fc. Written reports whether there was a step. Settled
-// reports that no step is necessary, because the served name is known. If both are false, other names must take a step
-// first. Uid is the UID of the cluster, and all are the FederatedClusters, including the current fc. Patience is
-// whether the name still waits for others; see [unrecorded] and [unasked].
+// advance writes the next step of a name into the status of fc. The result written is true if there was a step. The
+// result settled is true if no step is necessary, because the served name is known. If both are false, other names must
+// take a step first. Uid is the UID of the cluster. All has the FederatedClusters, including the current fc. Patience
+// says whether the name still waits for others; see [unrecorded] and [unasked].
 func advance(fc *corev1alpha1.FederatedCluster, uid types.UID, all []corev1alpha1.FederatedCluster, patience bool) (written, settled bool) {
 	is := stand(fc.Name, all)
 	switch {

@@ -25,8 +25,8 @@ const FieldManager = "refract"
 
 // Ownership has the fields of an object that Refract applied and that no other manager has changed or removed since. It
 // also has the time of the apply. A manager that changes a field takes over its ownership. By contrast, a write under
-// the name of Refract changes the time. So in both cases the Ownership changes. Ownerships are comparable. The zero
-// Ownership has no fields.
+// the name of Refract changes the time. So each change of these fields changes the Ownership. Ownerships are
+// comparable. The zero Ownership has no fields.
 type Ownership struct {
 	fields *fieldSet
 	// at is the time of the last apply that changed values, in seconds since 1970, by the clock of the member's API
@@ -42,8 +42,8 @@ func (o Ownership) Hash() string {
 	return o.fields.hash() + "@" + strconv.FormatInt(o.at, 10)
 }
 
-// Is reports whether the hash is that of o. A hash without a time, from an earlier version of Refract, is compared with
-// the fields alone.
+// Is reports whether o has this hash. A hash without a time comes from an earlier version of Refract, and is compared
+// with the fields alone.
 func (o Ownership) Is(hash string) bool {
 	if strings.Contains(hash, "@") {
 		return hash == o.Hash()
@@ -51,7 +51,7 @@ func (o Ownership) Is(hash string) bool {
 	return o.HasFieldsOf(hash)
 }
 
-// HasFieldsOf reports whether the hash is for the same fields, at any time.
+// HasFieldsOf reports whether the fields of o have this hash. The time in the hash does not matter.
 func (o Ownership) HasFieldsOf(hash string) bool {
 	fields, _, _ := strings.Cut(hash, "@")
 	if o.fields == nil {
@@ -73,7 +73,7 @@ func (o Ownership) gained(before Ownership) bool {
 	}
 }
 
-// AppliedWith reports whether both come from the same apply under the name of Refract.
+// AppliedWith reports whether o and other come from the same apply under the name of Refract.
 func (o Ownership) AppliedWith(other Ownership) bool { return o.at == other.at }
 
 // MayHave reports whether the set may have a field of the pattern. It searches only for the last key of the pattern. It
@@ -262,7 +262,7 @@ func conflictingManager(lost *fieldpath.Set, managers []metav1.ManagedFieldsEntr
 	}
 }
 
-// earlier compares times. An unknown time, such as that of a change through a subresource, counts as the earliest.
+// earlier compares times. An unknown time counts as the earliest, for example of a change through a subresource.
 func earlier(a, b *metav1.Time) bool { return b != nil && (a == nil || a.Before(b)) }
 
 func touches(e *metav1.ManagedFieldsEntry, fields *fieldpath.Set) bool {

@@ -269,7 +269,7 @@ func (r *Reconciler) takeBack(ctx context.Context, fc *corev1alpha1.FederatedClu
 	return r.Client.Patch(ctx, fc, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
-// again turns a conflict into a retry without an error, and ignores that the object is gone.
+// again returns a delayed retry for a conflict, and no error for an object that does not exist any more.
 func again(err error) (reconcile.Result, error) {
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: retryInterval}, nil

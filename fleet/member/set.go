@@ -46,8 +46,8 @@ type Set struct {
 	Ours func(key Key, c Copy) bool
 	// Emptied reports whether no work is left on a leaving cluster. It is called when the member has no copies.
 	Emptied func(name string) bool
-	// OnRename is called when a cluster is served under another name than before, after all work under the former name
-	// has ended. From then on, the data of the former name belongs to the new one. OnRename may block.
+	// OnRename is called when the served name of a cluster has changed, after all work under the former name has ended.
+	// From then on, the new name has the data of the former one. OnRename may block.
 	OnRename func(from, to string)
 	// Moved reports whether no Propagation has a row with a replaced name any more.
 	Moved func(name string) bool

@@ -23,9 +23,9 @@ func (e *SizeError) Error() string {
 		e.Bytes, MostSent)
 }
 
-// CheckSize returns an error if the body of a request, which may be in pieces, exceeds the limit of etcd. The size is
-// that of the JSON with each escape sequence counted as one byte, because Kubernetes stores its own types without
-// escape sequences. So a ConfigMap or Secret of the maximum size passes.
+// CheckSize returns an error if the body of a request exceeds the limit of etcd. The body may be in pieces. Each escape
+// sequence in the JSON counts as one byte, because Kubernetes stores its own types without escape sequences. So a
+// ConfigMap or Secret of the maximum size passes.
 func CheckSize(body ...[]byte) error {
 	size := 0
 	for _, piece := range body {

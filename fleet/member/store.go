@@ -132,7 +132,7 @@ func newStore(gvr schema.GroupVersionResource, bounds limits, d decoder) *store 
 	return &store{gvr: gvr, decode: d, synced: make(latch), records: newRecords(gvr.GroupResource(), bounds)}
 }
 
-// look returns a copy, and whether it is known to exist.
+// look returns a copy. The [Lookup] says whether the copy exists, or that this is not known.
 func (s *store) look(name types.NamespacedName) (Copy, Lookup) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

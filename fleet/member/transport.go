@@ -73,7 +73,7 @@ func wrapped(cfg *rest.Config, transport http.RoundTripper, t *currentToken, bou
 }
 
 // redirected is the error of a request that was answered with a redirect. Refract follows no redirects, because each
-// request has the credentials, whatever its destination.
+// request has the credentials, regardless of its destination.
 type redirected struct{ to string }
 
 // Error implements error. It omits path and query, which may differ each time.

@@ -143,7 +143,7 @@ func (u *unwatched) setDoubtful(groups map[string]bool) {
 	u.doubtful = groups
 }
 
-// admit counts a type that the hub does not have, unless there are too many of these.
+// admit counts another watched type that the hub does not have. It returns false if there are too many.
 func (u *unwatched) admit() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()

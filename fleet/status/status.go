@@ -138,7 +138,7 @@ func (o *Object) Failed() bool {
 		slices.ContainsFunc(o.Status.Clusters, func(r refractv1alpha1.ClusterStatus) bool { return failed(&r) })
 }
 
-// Right reports whether the object is synced on all clusters, and is neither in progress nor failed on any.
+// Right reports whether the object is synced on all clusters, and no copy is in progress or failed.
 func (o *Object) Right() bool {
 	synced := o.Condition(refractv1alpha1.ConditionSynced)
 	return synced != nil && synced.Status == metav1.ConditionTrue &&
