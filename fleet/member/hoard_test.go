@@ -71,7 +71,8 @@ func excessive(err error, what string) error {
 	return nil
 }
 
-// TestNamespacesAreBounded: the number and the length of namespace names are bounded for any answer of a member.
+// TestNamespacesAreBounded: for any answer of a member, the number of namespaces is bounded and invalid names are
+// skipped.
 func TestNamespacesAreBounded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason   string

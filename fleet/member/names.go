@@ -45,9 +45,9 @@ type decision struct {
 // Names choose their ranks like customers of Lamport's bakery draw numbers. The status of a name records the UID of the
 // cluster first. Then the name takes a rank above all ranks that it sees ([rankOf]). The name is served when it sees
 // its own rank, and sees no other name of the cluster with a lower rank or without one. A replica sees all
-// FederatedClusters in one watch, so a replica that sees a rank also sees all earlier writes. A name that records the
-// UID later therefore gets a higher rank, or is seen to choose. Hence two names are never served at the same time, and
-// a served name stays served: no member can replace it by claiming its UID.
+// FederatedClusters in one watch, so a replica that sees a rank also sees all earlier writes. Therefore a name that
+// records the UID later gets a higher rank, or the replica sees that it is still choosing. Hence two names are never
+// served at the same time, and a served name stays served: no member can replace it by claiming its UID.
 //
 // A name replaces another name only on request: its annotation names the other one, and its rank is higher.
 func stand(name string, all []corev1alpha1.FederatedCluster) decision {
