@@ -22,7 +22,7 @@ const (
 //
 // The clock takes its time from the first answer, and then advances by the time that passes in this process. It follows
 // the API server slowly, because one of several API servers of a hub may be wrong, and an administrator may set the
-// clock of a machine. So neither ends a wait too early.
+// clock of a machine. So a wrong clock does not end a wait too early.
 type Clock struct {
 	began time.Time
 	// elapsed returns the time since began. It does not jump when the clock of the machine is set.
@@ -34,8 +34,8 @@ type Clock struct {
 	leads [2]time.Duration
 	known [2]bool
 	since time.Duration // The beginning of the window.
-	// ahead is how far this clock was ahead of the time in this process (elapsed) at its last correction. followed is
-	// the time of that correction.
+	// ahead is the lead of this clock over the time in this process (elapsed) at the last correction. followed is the
+	// time of that correction.
 	ahead, followed time.Duration
 }
 

@@ -343,7 +343,7 @@ func FuzzFrames(f *testing.F) {
 					t.Errorf("%s: event %d: want %q, got %q", name, i, want[i], got[i])
 				}
 			}
-			if len(got) > len(want) && json.Unmarshal(got[len(want)], new(map[string]any)) == nil { // Otherwise the decoder ends the watch.
+			if len(got) > len(want) && json.Unmarshal(got[len(want)], new(map[string]any)) == nil { // Invalid JSON after the events ends the watch.
 				t.Errorf("%s: want no event behind %d, got %q", name, len(want), got[len(want)])
 			}
 		}

@@ -77,7 +77,7 @@ type problem struct {
 	unready bool
 }
 
-// problems are the conditions besides Joined, Ready and Offline. The command get reads the same types, see
+// problems are the conditions besides Joined, Ready and Offline. `refract get` shows conditions of the same types: see
 // [refract.dev/fleet/status].
 var problems = []problem{
 	{

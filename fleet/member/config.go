@@ -56,7 +56,7 @@ func Config(fc *corev1alpha1.FederatedCluster, secret *corev1.Secret) (*rest.Con
 		cfg.TLSClientConfig.CAData = nil // client-go rejects CA data together with Insecure.
 	}
 	cfg.UserAgent = "refract"
-	cfg.QPS = -1                           // The connection limits the requests itself; other users of this configuration make few.
+	cfg.QPS = -1                           // The connection limits the requests itself. Other clients with this configuration make few requests.
 	cfg.WarningHandler = rest.NoWarnings{} // Warnings about deprecated types are for users, not for a client that lists all types.
 	return cfg, nil
 }

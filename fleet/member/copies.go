@@ -58,8 +58,8 @@ func (c *Copies) ListError(resource schema.GroupResource) error {
 	return u.err
 }
 
-// Swept reports whether all types of the member were searched for copies, as far as possible. Before that, their number
-// is not known. If Swept returns false, it gives this search priority.
+// Swept reports whether the last requested search of all types of the member for copies has ended, even with an error.
+// Before its end, the number of copies is not known. If Swept returns false, it gives this search priority.
 func (c *Copies) Swept() bool {
 	if c.unwatched.looked() {
 		return true

@@ -131,7 +131,7 @@ func hoarded(n, size int) metav1.PartialObjectMetadata {
 
 // heap returns the memory in use.
 func heap() uint64 {
-	for range 3 { // Strings without users are freed in the second, and their cleanups run in the third.
+	for range 3 { // The second run frees unused strings, and the third one runs their cleanups.
 		runtime.GC()
 	}
 	var s runtime.MemStats

@@ -15,8 +15,8 @@ import (
 type page func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error)
 
 // pages lists objects of a type page by page, and passes each page to the function take. The function must not keep the
-// page, so that the memory for a list does not depend on its length. Pages returns the version of the list. All lists
-// of a member that may have several pages use pages.
+// page, so that the memory for a list does not depend on its length. The result is the version of the list. All lists
+// of a member that may have several pages go through this function.
 //
 // A page has as many objects as the limit in the options, or fewer if so many exceed the bounds of an answer. Too many
 // pages and a repeated continue token are errors. A few pages of a member are requested at the same time. A list

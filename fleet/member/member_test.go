@@ -328,8 +328,8 @@ func TestSweep(t *testing.T) {
 	})
 }
 
-// TestSweepAfterRightIsGranted: the right to list a type was missing, which was noticed in a check whether a namespace
-// is empty. After the right is granted, the next search for copies of the type does not wait for the usual interval.
+// TestSweepAfterRightIsGranted: a check whether a namespace is empty finds that the right to list a type is missing.
+// After the right is granted, the next search for copies of the type does not wait for the usual interval.
 func TestSweepAfterRightIsGranted(t *testing.T) {
 	s := newStub(t)
 	s.objects["secrets"] = []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "web", UID: firstUID, ResourceVersion: "7"}}}

@@ -60,8 +60,8 @@ func (o Ownership) HasFieldsOf(hash string) bool {
 	return fields == o.fields.hash()
 }
 
-// gained reports whether o has a field that before lacks, or whether their times differ. If only the digest of a set is
-// kept and the result is not certain, gained returns true.
+// gained reports whether o has a field that the earlier Ownership lacks, or another time. If only the digest of a set
+// is kept and the result is not certain, gained returns true.
 func (o Ownership) gained(before Ownership) bool {
 	switch {
 	case o.fields == nil || o == before:
@@ -262,7 +262,8 @@ func conflictingManager(lost *fieldpath.Set, managers []metav1.ManagedFieldsEntr
 	}
 }
 
-// earlier compares times. An unknown time counts as the earliest, for example of a change through a subresource.
+// earlier compares times. An unknown time counts as the earliest, for example the time of a change through a
+// subresource.
 func earlier(a, b *metav1.Time) bool { return b != nil && (a == nil || a.Before(b)) }
 
 func touches(e *metav1.ManagedFieldsEntry, fields *fieldpath.Set) bool {

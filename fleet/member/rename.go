@@ -228,8 +228,8 @@ func createdFor(secret *corev1.Secret, fc *corev1alpha1.FederatedCluster) bool {
 		secret.Labels[refractv1alpha1.JoinedLabel] == "true" && secret.Annotations[refractv1alpha1.JoinedAnnotation] == string(fc.UID))
 }
 
-// OwnSecret returns the Secret with the credentials of a member, if it may be deleted with the member. Otherwise the
-// result stays is the reason why the Secret must not be deleted. Both are empty if the Secret does not exist.
+// OwnSecret returns the Secret with the credentials of a member, if it may be deleted with the member. Otherwise it
+// returns the reason why the Secret must not be deleted. Both results are empty if the Secret does not exist.
 func OwnSecret(ctx context.Context, hub client.Reader, namespace string, fc *corev1alpha1.FederatedCluster) (own *corev1.Secret, stays string, err error) {
 	if fc.Spec.SecretRef.Name == "" {
 		return nil, "", nil

@@ -15,7 +15,7 @@ type names struct {
 	// others.
 	renaming sync.Mutex
 
-	mu     sync.Mutex                        // Of the writers.
+	mu     sync.Mutex                        // The lock of the writers.
 	known  atomic.Pointer[map[string]string] // The successors of replaced names; never modified.
 	ending []*handover                       // Oldest first.
 }

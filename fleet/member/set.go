@@ -49,7 +49,7 @@ type Set struct {
 	// OnRename is called when the served name of a cluster has changed, after all work under the former name has ended.
 	// From then on, the new name has the data of the former one. OnRename may block.
 	OnRename func(from, to string)
-	// Moved reports whether no Propagation has a row with a replaced name any more.
+	// Moved reports whether the rows of all Propagations have the new name instead of the replaced one.
 	Moved func(name string) bool
 	// Served waits until the types of the hub are known. It returns a function that reports whether the hub has a type,
 	// and the version that the hub prefers. Nil means that the hub has all types of all members.

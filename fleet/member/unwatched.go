@@ -80,7 +80,7 @@ func (u *unwatched) complete() bool {
 	return len(u.doubtful) == 0 && u.asked > 0 && !u.unswept()
 }
 
-// looked reports whether all types were searched for copies, as far as possible.
+// looked reports whether the last requested search of all types for copies has ended, even with an error.
 func (u *unwatched) looked() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
