@@ -27,8 +27,8 @@ import (
 	"refract.dev/internal/owner"
 )
 
-// ErrNoAdmissionPolicies is returned for a cluster whose API server does not support ValidatingAdmissionPolicies, or
-// not all features that Refract's policies use.
+// ErrNoAdmissionPolicies is returned for a cluster whose API server lacks ValidatingAdmissionPolicies, or one of their
+// features that Refract's policies use.
 var ErrNoAdmissionPolicies = errors.New("the API server does not support Refract's admission policies: it must be Kubernetes 1.35 or later")
 
 // InstallAdmission writes Refract's ValidatingAdmissionPolicies and their bindings to the hub, by server-side apply.
@@ -58,13 +58,14 @@ func InstallServiceAdmission(ctx context.Context, cfg *rest.Config, owners *owne
 }
 
 // InstallConversionAdmission is [InstallAdmission] for a cluster whose custom resources are converted. These policies
-// protect custom resources that were converted incompletely from changes, and the objects that converters need, in the
-// system namespace, from deletion.
+// deny changes of custom resources that were converted incompletely. They also deny the deletion of the objects in the
+// system namespace that converters need.
 func InstallConversionAdmission(ctx context.Context, cfg *rest.Config, owners *owner.Owners, systemNamespace string) error {
 	return installAdmission(ctx, cfg, owners, conversionAdmission, map[string][]string{systemVariable: {systemNamespace}})
 }
 
-// admissionFile is a file with admission policies, and the roles of the installations that they belong to.
+// admissionFile is a file with admission policies. The roles are those of the installations to which the policies
+// belong.
 type admissionFile struct {
 	path  string
 	roles []string
@@ -90,7 +91,8 @@ var (
 	serviceAdmission = []admissionFile{services, {"admission/injection-status.yaml", []string{owner.InjectionRole}}}
 )
 
-// Variables of admission policies with lists of names: of users, and of the namespace of Refract.
+// Names of variables of admission policies. The first two variables have lists of user names. The last one has the
+// namespace of Refract.
 const (
 	trustedVariable = "trusted"
 	ownVariable     = "own"
@@ -144,8 +146,8 @@ func applyAdmission(ctx context.Context, c client.Client, o *unstructured.Unstru
 	return nil
 }
 
-// admission returns the objects in files of [config.Admission], policies before their bindings. Names are the values of
-// the variables of the policies.
+// admission returns the objects in files of [config.Admission], policies before their bindings. The argument names has
+// the values for each variable of the policies.
 func admission(files []admissionFile, names map[string][]string) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	for _, file := range files {
@@ -172,7 +174,7 @@ func admission(files []admissionFile, names map[string][]string) ([]*unstructure
 	return objects, nil
 }
 
-// name writes names into the variables of a policy. It ignores names of other variables.
+// name writes the values in names into the variables of a policy. It ignores variables that the policy does not have.
 func name(policy *unstructured.Unstructured, names map[string][]string) error {
 	variables, found, err := unstructured.NestedSlice(policy.Object, "spec", "variables")
 	if err != nil || !found {

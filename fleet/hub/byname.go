@@ -15,8 +15,8 @@ import (
 )
 
 // ByName returns a client that reads a single object with a list request whose field selector is the object's name. On
-// a hub, the account of Refract may list the objects of users, above all Secrets, but not get them. The errors are
-// those of a get.
+// a hub, the account of Refract may list the objects of users, above all Secrets, but not get them. The client returns
+// the same errors as for a get.
 func ByName(c client.WithWatch) client.WithWatch { return byName{c} }
 
 type byName struct{ client.WithWatch }
@@ -35,7 +35,7 @@ func (c byName) Get(ctx context.Context, key client.ObjectKey, obj client.Object
 		return err
 	}
 	resource := schema.GroupResource{Group: kind.Group, Resource: strings.ToLower(kind.Kind)}
-	// A server may ignore the selector. So the list is searched for the object. A part of a list does not prove that
+	// A server may ignore the selector, so the list is searched for the object. An incomplete list does not prove that
 	// the object is missing.
 	found := false
 	err = meta.EachListItem(list, func(item runtime.Object) error {

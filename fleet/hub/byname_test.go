@@ -15,7 +15,7 @@ import (
 )
 
 // TestByName: an object is read by a list request for its name, and never by a get. Other objects in the list are
-// ignored. A part of a list does not prove that the object is missing.
+// ignored. An incomplete list does not prove that the object is missing.
 func TestByName(t *testing.T) {
 	secret := func(name string) *corev1.Secret {
 		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Data: map[string][]byte{"key": []byte(name)}}

@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// clockWindow is the minimum time for which an answer of the API server counts. Older answers are dropped, because
-	// the clock of a process may lose time, for example while its machine is suspended.
+	// clockWindow is the minimum time for which an answer of the API server is taken into account. Older answers are
+	// dropped, because the clock of a process may lose time, for example while its machine is suspended.
 	clockWindow = 5 * time.Minute
-	// clockPace bounds the speed of corrections to 1/clockPace of the time that passes: one minute in an hour.
+	// clockPace limits corrections to 1/clockPace of the time that passes: one minute in an hour.
 	clockPace = 60
 )
 
@@ -21,26 +21,26 @@ const (
 // It is safe for concurrent use.
 //
 // The clock takes its time from the first answer, and then advances by the time that passes in this process. It follows
-// the API server slowly: one of several API servers of a hub may be wrong, and an administrator may set the clock of a
-// machine. Such a change ends no wait under way.
+// the API server slowly, because one of several API servers of a hub may be wrong, and an administrator may set the
+// clock of a machine. So a wrong clock does not end a wait too early.
 type Clock struct {
 	began time.Time
 	// elapsed returns the time since began. It does not jump when the clock of the machine is set.
 	elapsed func() time.Duration
 
 	mu sync.Mutex
-	// leads say how far the API server is ahead of the time in this process: the maxima in this window and the previous
-	// one. It is the maximum, because a slow answer shows too small a value.
+	// leads has the largest known difference between the API server's time and the time in this process, for this
+	// window and the previous one. The largest difference counts, because a slow answer shows too small a difference.
 	leads [2]time.Duration
 	known [2]bool
 	since time.Duration // The beginning of the window.
-	// ahead is how far this clock was ahead of the time in this process (elapsed) at its last correction. followed is
-	// the time of that correction.
+	// ahead is the lead of this clock over the time in this process (elapsed) at the last correction. followed is the
+	// time of that correction.
 	ahead, followed time.Duration
 }
 
-// NewClock returns a clock. It starts at the given time of the machine, until the API server has answered a request of
-// a configuration passed to [Clock.Follow].
+// NewClock returns a clock. It starts at the given time of the machine. The first answer to a request of a
+// configuration that was passed to [Clock.Follow] sets the clock to the time of the API server.
 func NewClock(machine time.Time) *Clock {
 	began := time.Now()
 	return &Clock{began: machine.Round(0), elapsed: func() time.Duration { return time.Since(began) }}
@@ -60,7 +60,7 @@ func (c *Clock) Now() time.Time {
 	return c.began.Add(at + c.ahead)
 }
 
-// follow moves the clock toward that of the API server. The lock must be held.
+// follow moves the clock toward the clock of the API server. The lock must be held.
 func (c *Clock) follow(at time.Duration) {
 	most := (at - c.followed) / clockPace
 	c.ahead += min(max(c.lead()-c.ahead, -most), most)
@@ -85,7 +85,7 @@ func (c *Clock) note(made time.Time) {
 	defer c.mu.Unlock()
 	at := c.elapsed()
 	lead := made.Sub(c.began.Add(at))
-	c.follow(at) // The answer counts from now on.
+	c.follow(at) // The new answer must not affect the time before now.
 	if !c.known[0] && !c.known[1] {
 		c.ahead = lead
 	}

@@ -35,7 +35,7 @@ func (w *world) hear(late time.Duration, clocks ...*Clock) {
 	}
 }
 
-// off returns the difference between a clock and that of the API server.
+// off returns the difference between a clock and the clock of the API server.
 func (w *world) off(c *Clock) time.Duration { return c.Now().Sub(worldBegan.Add(w.passed + w.server)) }
 
 func TestClock(t *testing.T) {
@@ -135,8 +135,8 @@ func TestClockFollows(t *testing.T) {
 }
 
 // TestSkewedReplicas: a rollout demands 900 s of readiness, and readiness within 600 s. Replicas with different clocks
-// write and compare these times in turn. The results differ by no more than the clocks of the hub's API servers. If
-// these clocks are set meanwhile, the results differ by less than a minute.
+// write and compare these times in turn. The duration of the rollout is wrong by no more than the difference between
+// the clocks of the hub's API servers. If these clocks are set meanwhile, it is wrong by less than a minute.
 func TestSkewedReplicas(t *testing.T) {
 	policy, errs := rollout.Compile(&refractv1alpha1.RolloutPolicy{Spec: refractv1alpha1.RolloutPolicySpec{
 		Waves:  []refractv1alpha1.RolloutWave{{Name: "all", MinReadySeconds: 900}},
@@ -155,8 +155,8 @@ func TestSkewedReplicas(t *testing.T) {
 	}
 }
 
-// skewed simulates such a rollout. The API server of the second leader has a clock that differs by apart. After 300 s
-// the clocks of both API servers are set.
+// skewed simulates such a rollout. The clock of the second leader's API server is ahead by the duration apart. After
+// 300 s the clocks of both API servers are changed by the duration set.
 func skewed(t *testing.T, policy *rollout.Policy, skews [3]time.Duration, apart, set time.Duration) {
 	t.Helper()
 	good, target := refractv1alpha1.Revision{Name: "good"}, refractv1alpha1.Revision{Name: "target"}

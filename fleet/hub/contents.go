@@ -28,9 +28,10 @@ import (
 
 // Contents are the objects on a hub that Refract uses.
 type Contents struct {
-	// Objects are policies, clusters, Propagations, the objects that request propagation, the CustomResourceDefinitions
-	// of their kinds, and the Namespaces that name a rollout policy, sorted by namespace, kind, group and name.
-	// Definitions and Namespaces that do not request propagation have the annotation [manifest.LocalConfig].
+	// Objects has the policies, the clusters, the Propagations and the objects that request propagation. It also has
+	// the CustomResourceDefinitions of these objects' kinds, and the Namespaces that name a rollout policy. It is
+	// sorted by namespace, kind, group and name. Definitions and Namespaces that do not request propagation have the
+	// annotation [manifest.LocalConfig].
 	Objects    []*unstructured.Unstructured
 	namespaced map[schema.GroupKind]bool
 }
@@ -41,7 +42,7 @@ func (c *Contents) Scope(kind schema.GroupKind) (namespaced, known bool) {
 	return namespaced, known
 }
 
-// parallel is how many types are listed at the same time.
+// parallel is the number of types that are listed at the same time.
 const parallel = 8
 
 // Read reads the contents of a hub. It fails if it cannot read all of them: an incomplete answer would be wrong, and
@@ -93,7 +94,7 @@ var namespaceKind = schema.GroupKind{Kind: "Namespace"}
 var crdKind = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
 
 // incomplete returns the error of a discovery, unless it is only about types that do not matter here: an aggregated API
-// server, such as that of metrics, may be down.
+// server may be down, for example the server of metrics.
 func incomplete(err error) error {
 	var partial *discovery.ErrGroupDiscoveryFailed
 	if !errors.As(err, &partial) {
@@ -125,7 +126,7 @@ func (r *reader) plan(lists []*metav1.APIResourceList) error {
 			r.contents.namespaced[gvk.GroupKind()] = resource.Namespaced
 			gvr := gv.WithResource(resource.Name)
 			switch {
-			case manifest.Understands(gvk): // KubeAdmiral's group has more kinds.
+			case manifest.Understands(gvk): // KubeAdmiral's API group has further kinds, which Refract does not use.
 				ours[gv.Group] = true
 				r.requests = append(r.requests, request{resource: gvr})
 			case member.Propagates(gvk.GroupKind(), resource.Verbs):
@@ -168,7 +169,7 @@ func (r *reader) run(ctx context.Context) error {
 	return nil
 }
 
-// definitions returns the CustomResourceDefinitions of the kinds of these objects.
+// definitions returns the CustomResourceDefinitions of the objects' kinds.
 func (r *reader) definitions(ctx context.Context, objects []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
 	kinds := map[schema.GroupKind]bool{}
 	for _, o := range objects {

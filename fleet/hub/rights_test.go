@@ -31,8 +31,9 @@ func roleIn(t *testing.T, file string) *rbacv1.ClusterRole {
 	return nil
 }
 
-// TestConversionRole: in a cluster with conversion, the documented role may create only Refract's own type, may change
-// any definition, because policies may name any, and may not read objects of users.
+// TestConversionRole: in a cluster with conversion, the documented role has no rule for all types, so it does not cover
+// objects of users. It may create only Refract's own CustomResourceDefinition. It may patch any definition, because
+// policies may name any.
 func TestConversionRole(t *testing.T) {
 	role := roleIn(t, "../../config/rbac/conversion/conversion.yaml")
 	for _, r := range role.Rules {

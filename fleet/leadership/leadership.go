@@ -1,5 +1,5 @@
-// Package leadership elects the one replica of the controllers that decides and writes. The other replicas stand by: they
-// watch the hub, answer the webhook, and take over when the leader ends.
+// Package leadership elects the one replica of the controllers that decides and writes. The other replicas stand by:
+// they watch the hub, answer the webhook, and take over when the leader ends.
 //
 // The leader is the holder of the Lease refract-leader, which client-go elects. It works only while its Lease certainly
 // exists: until two thirds of the duration have passed since the beginning of the last successful renewal, by the
@@ -8,7 +8,7 @@
 // by less than the last third. Times of different machines are never compared. A leader that loses the Lease ends its
 // process.
 //
-// The argument does not cover a process that is frozen between the check and the write, nor a write under way in the
+// This does not cover a process that is frozen between the check and the write, nor a write that is under way in the
 // network. Work is therefore bounded by a context that ends after two thirds of the duration, so such a write has the
 // last third to arrive. A later write is corrected as drift.
 //
@@ -51,7 +51,7 @@ type Options struct {
 	// empty, it is chosen at random. A simulation sets it.
 	Unique string
 	// LeaseDuration is the time after a crash until another replica leads. It is in whole seconds, at least 2; 0 means
-	// 15 s. Replicas may have different durations: the duration in the Lease is that of its holder.
+	// 15 s. Replicas may have different durations. The Lease has the duration of its holder.
 	LeaseDuration time.Duration
 	// PodUID is the UID of the pod of this process, which must be the only process of its container; empty outside of
 	// pods.
@@ -76,7 +76,7 @@ type Leadership struct {
 	elected bool
 	ending  bool
 	until   time.Time       // The Lease certainly exists until then.
-	term    context.Context //nolint:containedctx // The life of the Lease; work ends with it.
+	term    context.Context //nolint:containedctx // Ends when the Lease may have expired. All work ends with it.
 	lapse   context.CancelFunc
 	timer   *time.Timer
 	busy    int           // Work in flight.
@@ -109,8 +109,8 @@ func New(o Options) (*Leadership, error) {
 // pod returns the part of an id that all processes of one pod have: IDENTITY_POD_.
 func pod(o *Options) string { return strings.ReplaceAll(o.Identity, "_", "-") + "_" + o.PodUID + "_" }
 
-// Alone returns the leadership of a replica that is known to be the only one: it always leads, whether Run is called or
-// not.
+// Alone returns the leadership of a replica that is known to be the only one. It always leads, even without a call of
+// Run.
 func Alone() *Leadership { return &Leadership{alone: true} }
 
 // ID returns the name of this process in the Lease, IDENTITY_POD_UNIQUE; "" for [Alone].
@@ -230,7 +230,7 @@ func (l *Leadership) end(ctx context.Context) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.busy == 0 // A replica that stands by has no work, and its time is over.
+	return l.busy == 0 // A replica that does not lead has no work in flight.
 }
 
 func (l *Leadership) elect(elected bool) {

@@ -242,7 +242,7 @@ func TestFrozen(t *testing.T) {
 	})
 }
 
-// TestReleaseOwn: a process releases its own Lease, and not that of the next leader.
+// TestReleaseOwn: a process releases its own Lease. It does not release the Lease of the next leader.
 func TestReleaseOwn(t *testing.T) {
 	for holder, want := range map[string]bool{"me": true, "other": false, "": false} {
 		s := &server{}
@@ -291,7 +291,7 @@ func TestLeaseOfTheUser(t *testing.T) {
 }
 
 // TestLeadsAgain: a leader renews its Lease too late, so it does not lead for a while. It is notified when it leads
-// again, because work from that time waits.
+// again, because it must do the work that it has skipped.
 func TestLeadsAgain(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string

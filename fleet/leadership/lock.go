@@ -13,15 +13,15 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// timedLock bounds each request. It reports the start time of the last request that made or kept this replica the
-// leader, so that a process that was frozen does not count as the leader.
+// timedLock limits the time of each request. It reports the start time of the last request that made or kept this
+// replica the leader, so that a process that was frozen does not count as the leader.
 type timedLock struct {
 	resourcelock.Interface
 
 	leadership *Leadership
 	kept       atomic.Bool
-	// lasts is the duration of the Lease that was last seen; 0 if none was. gone is when the Lease was first missing
-	// after that. Only the goroutine of the elector uses the two fields.
+	// lasts is the duration of the Lease that was last seen; 0 if no Lease was seen. gone is the time of the first
+	// request afterwards that found no Lease. Only the goroutine of the elector uses the two fields.
 	lasts time.Duration
 	gone  time.Time
 }

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// account counts the memory that one member takes in this process: for copies and other data that is kept, and for
-// answers under way. Beyond a bound the member gets no more memory, and other members are not affected. It is safe for
-// concurrent use.
+// account counts the memory that this process uses for one member: for copies and other stored data, and for the
+// answers that are being read. When a bound is reached, this member gets no more memory; other members are not
+// affected. It is safe for concurrent use.
 type account struct {
 	large chan struct{} // Holds one value for each large exchange.
 	pages chan struct{} // Holds one value for each page that is being read.
@@ -17,7 +17,7 @@ type account struct {
 
 	mu      sync.Mutex
 	copies  int
-	kept    int // Bytes of copies and of the sets of their owned fields.
+	kept    int // Bytes of the copies, including their sets of owned fields.
 	fields  int // Bytes of the sets that keepFields admitted, a part of kept.
 	buffers int // Bytes of the buffers of watches.
 }
@@ -28,8 +28,8 @@ func newAccount() *account {
 	}
 }
 
-// keep reserves room for copies. If there is not enough room, keep reserves nothing, and returns the exceeded quantity
-// and its bound. Negative numbers give room back.
+// keep reserves room for copies. If there is not enough room, keep reserves nothing, and returns the name of the
+// exceeded quantity and its bound. Negative numbers give room back.
 func (a *account) keep(copies, bytes int) (excess string, most int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -95,8 +95,8 @@ func (a *account) decoding(r *received) (done func()) {
 	return func() { <-a.decodes }
 }
 
-// exchange is one request, or several requests that belong together, with their answers while these are in use. The
-// sizes of the answers are added up. A watch is an exchange, too; its events follow each other and are not added up.
+// exchange is one request or several related requests. It lasts until the caller no longer uses their answers, and adds
+// up the sizes of these answers. A watch is an exchange, too, but the size of each event is counted separately.
 type exchange struct {
 	account *account
 
@@ -107,8 +107,8 @@ type exchange struct {
 
 type exchangeKey struct{}
 
-// begin begins an exchange. All requests with the returned context belong to it. The caller must call end after its
-// last use of their answers. A nested call continues the outer exchange, and its end does nothing.
+// begin begins an exchange. All requests with the returned context belong to it. The caller must call end when it no
+// longer uses the answers. A nested call continues the outer exchange, and its end does nothing.
 func (a *account) begin(ctx context.Context) (_ context.Context, end func()) {
 	if exchangeOf(ctx) != nil {
 		return ctx, func() {}
@@ -131,7 +131,8 @@ func (e *exchange) add(bytes, values int) (allBytes, allValues int) {
 	return e.bytes, e.values
 }
 
-// enlarge waits until the exchange may be large. A member has at most mostLarge large exchanges at the same time.
+// enlarge waits until the exchange may read a large answer. At most mostLarge exchanges of a member may do so at the
+// same time. The permission lasts until [exchange.shrink].
 func (e *exchange) enlarge(ctx context.Context) error {
 	e.mu.Lock()
 	large := e.large
@@ -146,14 +147,14 @@ func (e *exchange) enlarge(ctx context.Context) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.large || e.over { // Another answer of the exchange was faster, or the exchange has ended.
+	if e.large || e.over { // Another answer of the exchange got the permission meanwhile, or the exchange has ended.
 		<-e.account.large
 	}
 	e.large = !e.over
 	return nil
 }
 
-// shrink ends the permission of enlarge, so that another exchange may be large.
+// shrink gives the permission of [exchange.enlarge] back.
 func (e *exchange) shrink() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -9,11 +9,12 @@ import (
 	"strings"
 )
 
-// bounded is a transport that passes on the answers of a member up to the bounds of this package. It reads decompressed
-// bodies, so it counts decompressed bytes.
+// bounded is a transport that bounds the answers of a member. It reads decompressed bodies, so it counts decompressed
+// bytes.
 //
-// It requests JSON, as the memory that JSON takes can be calculated before it is decoded. A list of empty messages in
-// protobuf takes 145 times its size. Answers of another content type are marked as text and are not decoded.
+// It requests JSON, because the memory for JSON can be calculated before the JSON is decoded. By contrast, a list of
+// empty messages in protobuf takes 145 times its size in memory. Answers of another content type are marked as text, so
+// that they are not decoded.
 type bounded struct {
 	next   http.RoundTripper
 	limits limits
@@ -71,18 +72,18 @@ var (
 // reply is the body of an answer. Reading fails when the answer exceeds a bound. Content that is not JSON is counted as
 // well, and fails later when it is decoded.
 type reply struct {
-	ctx      context.Context //nolint:containedctx // Of the request, whose answer this is.
+	ctx      context.Context //nolint:containedctx // The context of the request that has this answer.
 	body     io.ReadCloser
 	amounts  amounts // The bounds.
-	stream   bool    // Whether it is a stream of events: each top-level value is one.
+	stream   bool    // Whether the body is a stream of events. Each top-level value is an event.
 	exchange *exchange
-	own      bool // Whether the exchange has no other request.
+	own      bool // Whether the exchange has only this request.
 	fail     func(what string, limit int) error
-	err      error // The error of the failed read, nil before.
+	err      error // The error with which reading ended; nil before.
 
 	bytes, values, objects, depth int // Totals of the answer so far, or of the current event.
 	quoted, escaped               bool
-	largest                       int // Bytes of the largest of the large events of a watch.
+	largest                       int // Size of the largest large event of the watch so far, in bytes.
 }
 
 // Read implements [io.Reader].
@@ -120,7 +121,7 @@ func isLarge(bytes, values int) bool { return bytes > smallAnswer || values > sm
 // count adds data that was read, and returns an error if a bound is exceeded.
 func (r *reply) count(p []byte) error {
 	had := r.values
-	var ended struct{ bytes, values int } // The maxima of the events that ended in p.
+	var ended struct{ bytes, values int } // The size of the largest event that ended in p.
 	for i := 0; i < len(p); i++ {
 		if r.quoted && !r.escaped {
 			n := untilMeaning(p[i:])

@@ -40,10 +40,10 @@ type scaledIn struct {
 	at    time.Time
 }
 
-// Of returns the name of the HorizontalPodAutoscaler that scales a workload. The name is "" and known is true if no
-// autoscaler scales it. Known is false if not all autoscalers could be listed, for example because the right is
-// missing. If fresh is set, Of lists them again unless the last list is less than 10 seconds old and has an autoscaler
-// of the workload.
+// Of returns the name of the HorizontalPodAutoscaler that scales a workload; "" if none was found. The result known is
+// false if none was found and the list of autoscalers is incomplete, for example because the right to list is missing.
+// With the argument fresh, Of lists the autoscalers again, unless the last list is less than 10 seconds old and has an
+// autoscaler of the workload.
 func (a *Autoscalers) Of(ctx context.Context, namespace string, of placement.Workload, fresh bool) (name string, known bool) {
 	a.mu.Lock()
 	in, read := a.all[namespace]
@@ -92,11 +92,11 @@ func (a *Autoscalers) list(ctx context.Context, namespace string) scaledIn {
 	return in
 }
 
-// scaledThrough is the text in managedFields of a manager that owns spec.replicas.
+// scaledThrough is part of the managedFields of a manager that owns spec.replicas.
 const scaledThrough = `"f:spec":{"f:replicas":{}`
 
-// scalerOf returns the controller that last set spec.replicas through the subresource scale. It returns "" if no
-// manager has done so, or if the manager is a tool of a user.
+// scalerOf returns the controller that last set spec.replicas through the subresource scale; "" if there is none. Tools
+// of users do not count.
 func scalerOf(managers []metav1.ManagedFieldsEntry) string {
 	for i := range managers {
 		e := &managers[i]
@@ -107,8 +107,8 @@ func scalerOf(managers []metav1.ManagedFieldsEntry) string {
 	return ""
 }
 
-// isController reports whether a field manager is a controller, by its name. Tools of users, such as kubectl, have
-// other names. Kubebuilder names the binary of a controller "manager".
+// isController reports whether the name of a field manager looks like the name of a controller. Kubebuilder names the
+// binary of a controller "manager". Tools of users, such as kubectl, have other names.
 func isController(manager string) bool {
 	name := strings.ToLower(manager)
 	return name == "manager" || strings.HasPrefix(name, "keda") ||

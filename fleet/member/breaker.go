@@ -21,34 +21,33 @@ const (
 	// The pause doubles with each attempt that fails, from firstPause to lastPause.
 	firstPause = time.Second
 	lastPause  = 30 * time.Second
-	// breakerTries is the number of writes that may try after a check found the member healthy.
+	// breakerTries is the number of trial writes that are permitted after a check has found the member healthy.
 	breakerTries = 4
 	// askPause is how long writers wait while the member is being checked.
 	askPause = 250 * time.Millisecond
 	// doubtPause is the time between two checks while the breaker is closed.
 	doubtPause = 2 * time.Second
-	// placesFor is the period in which failures that may concern only one type are counted together. mostPlaces bounds
-	// the number of their scopes.
+	// placesFor is the period in which [places] counts failures together. mostPlaces bounds the number of their scopes.
 	placesFor  = 30 * time.Second
 	mostPlaces = 64
 )
 
-// breaker makes writers wait while a member cannot take any writes. Otherwise each write would wait for its own timeout
+// breaker makes writers wait while a member cannot accept writes. Otherwise each write would wait for its own timeout
 // and add to the load of the member.
 type breaker struct {
 	member string
 	now    func() time.Time
 	opened func(bool) // Called when the breaker opens and closes.
-	// ask starts a check of the member, by requests that involve no copy, and passes the result to [breaker.answered].
-	// It must not block.
+	// ask starts a check of the member, and passes the result to [breaker.answered]. The requests of the check do not
+	// depend on any copy. It must not block.
 	ask func()
 
 	mu       sync.Mutex
 	failures int       // In a row.
 	until    time.Time // When the next check may begin.
-	asking   time.Time // The deadline of the check under way; no other check begins before.
-	tries    int       // Number of writes that may still try.
-	trying   time.Time // The time until which other writers wait for the writes that try.
+	asking   time.Time // No other check begins before this time: the deadline of a check under way, or the end of a pause.
+	tries    int       // Number of trial writes that are still permitted.
+	trying   time.Time // Other writers wait for the results of the trial writes until this time.
 	places   places
 }
 
@@ -58,16 +57,16 @@ type writeScope struct {
 	resource  schema.GroupResource
 }
 
-// places are the scopes of writes that failed since the last successful write, with errors that may concern only one
-// type.
+// places counts the failed writes since the last successful write, and records their scopes. It takes only failures
+// that may concern only one type: see [ConcernsType].
 type places struct {
 	failures int
 	since    time.Time
 	all      map[writeScope]struct{}
 }
 
-// pause returns the wait before the next write; zero means no wait. While the breaker is open, the member is checked.
-// If it is healthy, only breakerTries callers get zero.
+// pause returns the wait before the next write; zero means no wait. While the breaker is open, pause starts checks of
+// the member. After a check has found the member healthy, the next breakerTries calls return zero.
 func (b *breaker) pause() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -98,14 +97,14 @@ func (b *breaker) doubt(now time.Time) {
 
 func (b *breaker) isOpen() bool { return b.failures >= breakerTrips }
 
-// answered takes the result of a check; the error says why the member is not healthy.
+// answered takes the result of a check: an error says why the member is not healthy.
 func (b *breaker) answered(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	was, now := b.isOpen(), b.now()
 	b.asking = time.Time{}
 	switch {
-	case !was && err == nil: // The failures concern copies, not the member. Each copy waits by itself, and the others continue.
+	case !was && err == nil: // The failures concern copies, not the member. Only the failed copies wait for a retry.
 		b.places, b.asking = places{}, now.Add(doubtPause)
 	case !was && b.places.failures == 0, was && now.Before(b.until): // The check is outdated: a write has changed the state since the check began.
 	case err != nil:
@@ -136,10 +135,10 @@ func (b *breaker) note(at writeScope, err error) {
 		b.failures, b.places = 0, places{}
 		b.until, b.tries, b.trying = time.Time{}, 0, time.Time{}
 	case was && b.now().Before(b.until):
-		// The write began before the breaker opened, so it was not a try.
+		// The write began before the breaker opened, so it was not a trial write.
 	case ConcernsAll(err):
 		b.fail()
-	case was: // A refusal of one object or one type says nothing about the member, so another write may try.
+	case was: // A refusal of one object or one type says nothing about the member, so another trial write is permitted.
 		b.tries, b.trying = min(b.tries+1, breakerTries), time.Time{}
 	case ConcernsType(err):
 		if now := b.now(); b.places.add(at, now) && !now.Before(b.asking) {
@@ -156,7 +155,8 @@ func (b *breaker) tell(was bool) {
 	}
 }
 
-// add counts a failure, and reports whether there are enough failures, of more than one type and namespace.
+// add counts a failure. It reports whether there are enough failures for a check of the member: at least breakerTrips,
+// with more than one type and more than one namespace.
 func (p *places) add(at writeScope, now time.Time) bool {
 	if p.all == nil || now.Sub(p.since) > placesFor {
 		*p = places{since: now, all: map[writeScope]struct{}{}}
@@ -189,8 +189,8 @@ const (
 // overloaded or unreachable, for example. It returns false for no error, and for a request that Refract canceled.
 func ConcernsAll(err error) bool { return concern(err) == ofMember }
 
-// ConcernsType reports whether an error may concern only one type, because an aggregated API server may serve that
-// type. It returns false for errors of webhooks, since they name the webhook.
+// ConcernsType reports whether an error may concern only one type, for example a type that an aggregated API server
+// serves. It returns false for errors of webhooks, because their messages name the webhook.
 func ConcernsType(err error) bool { return concern(err) == ofType }
 
 // isDenial reports whether a webhook or an admission policy has denied an object.
@@ -218,7 +218,7 @@ func concern(err error) whose {
 	s := status.Status()
 	switch {
 	case isDenial(s.Message):
-		return ofObject // The webhook or the policy has chosen the status.
+		return ofObject // The webhook or the policy has chosen the status code, not the API server.
 	case s.Code == http.StatusUnauthorized, s.Code == http.StatusTooManyRequests, s.Code == http.StatusRequestTimeout:
 		return ofMember
 	case s.Code < http.StatusInternalServerError, isTooLarge(s.Message), isUntyped(s.Message):
@@ -226,7 +226,7 @@ func concern(err error) whose {
 	case ofStorage(s.Message) != "":
 		return ofMember
 	case strings.Contains(s.Message, "webhook"):
-		return ofObject // A webhook that fails concerns only some types; the API server is healthy.
+		return ofObject // A webhook that fails concerns only some types. The API server is healthy.
 	default:
 		return ofType
 	}

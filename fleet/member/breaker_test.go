@@ -100,7 +100,7 @@ func TestOutcomeUnknown(t *testing.T) {
 	}
 }
 
-// shut is a breaker with a fake clock that records its actions.
+// shut is a breaker with a fake clock. It records the checks and the changes of the breaker.
 type shut struct {
 	*breaker
 
@@ -200,8 +200,8 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
-// TestBreakerOfOneType: failures of objects, types, webhooks and namespaces delay no other writes, however many there
-// are. After failures of several types and namespaces the member is checked, and all writes wait if it is not healthy.
+// TestBreakerOfOneType: any number of failures of objects, types, webhooks and namespaces delays no other writes. After
+// failures of several types and namespaces the member is checked. All writes wait if the member is not healthy.
 func TestBreakerOfOneType(t *testing.T) {
 	unavailable, broken := serverError(http.StatusServiceUnavailable, "later"), serverError(http.StatusInternalServerError, "no")
 	late := apierrors.NewTimeoutError("late", 1)
@@ -250,8 +250,8 @@ func TestBreakerOfOneType(t *testing.T) {
 	}
 }
 
-// TestBreakerOfAllTypes: a member that refuses all writes, even the dry run of the check, gets few writes. A member
-// that accepts the dry run is checked seldom, and no write waits, however many copies of any types and namespaces fail.
+// TestBreakerOfAllTypes: writes of copies of any types and namespaces fail. A member that also refuses the dry run of
+// the check gets few writes. A member that accepts the dry run is checked seldom, and no write waits.
 func TestBreakerOfAllTypes(t *testing.T) {
 	for _, well := range []bool{true, false} {
 		b, writes, waits := newShut(), 0, 0

@@ -20,21 +20,21 @@ import (
 // errUnsettled is returned while the served name of a cluster is not known yet.
 var errUnsettled = errors.New("the served name of the cluster is not known yet")
 
-// patienceWithOthers is the maximum time for which a name that has recorded its cluster waits for other names. It waits
-// for older names that have not recorded a cluster, because an earlier version served them without that, and for names
-// whose record may be from before the cluster was rebuilt. The wait is bounded, because another name may never identify
-// its cluster, or may belong to another cluster.
+// patienceWithOthers bounds the wait of a name that has recorded its cluster. The name waits for older names without a
+// record, because an earlier version of Refract served clusters without a record. It also waits for names whose record
+// may be older than a rebuild of the cluster. The wait is bounded, because another name may never identify its cluster,
+// or may belong to another cluster.
 const patienceWithOthers = 10 * time.Second
 
-// outcome is a decision about a name, with the consequence for a FederatedCluster that is being deleted.
+// outcome is a decision about a name. For a FederatedCluster that is being deleted, it also names the obstacle.
 type outcome struct {
 	decision
 
-	contested string // Another name that keeps a deleted one from leaving; see [contested].
+	contested string // Another name, because of which a deleted FederatedCluster must stay; see [contested].
 }
 
-// hidden reports whether no objects are placed on a cluster, because it is served under another name or is not
-// identified yet. A name that was served once keeps its placements, like an unreachable cluster.
+// hidden reports whether a cluster gets no placements, because it is served under another name or is not identified
+// yet. A name that was served once keeps its placements, like an unreachable cluster.
 func (o *outcome) hidden(fc *corev1alpha1.FederatedCluster) bool {
 	return o.standing == renamed || o.standing != inService && unserved(fc)
 }
@@ -71,7 +71,7 @@ func (r *Reconciler) decide(ctx context.Context, fc *corev1alpha1.FederatedClust
 }
 
 // follow returns the standing of a name among all FederatedClusters, and records the consequences for other names in
-// this process. It returns when all work under the names that this name has replaced has ended.
+// this process. Before it returns, it waits for the end of all work under the names that this name has replaced.
 func (r *Reconciler) follow(ctx context.Context, name string) (decision, []corev1alpha1.FederatedCluster, error) {
 	var is decision
 	all, err := r.learn(ctx, func(all []corev1alpha1.FederatedCluster) []func() {
@@ -81,7 +81,7 @@ func (r *Reconciler) follow(ctx context.Context, name string) (decision, []corev
 	if err != nil {
 		return decision{}, nil, err
 	}
-	return is, all, r.Set.names.wait(ctx, name) // Another goroutine may have recorded a rename and still be ending the work.
+	return is, all, r.Set.names.wait(ctx, name) // Another goroutine may have recorded the rename, and the end of the work may take longer.
 }
 
 // followAll is [Reconciler.follow] for all names that replace another one.
@@ -97,8 +97,8 @@ func (r *Reconciler) followAll(ctx context.Context) error {
 	return err
 }
 
-// learn reads the FederatedClusters and calls what with them, both under the lock names.renaming. After releasing the
-// lock, it calls the functions returned by what.
+// learn reads the FederatedClusters and passes them to the function what, both under the lock names.renaming. After
+// releasing the lock, it calls the functions that what has returned.
 func (r *Reconciler) learn(ctx context.Context, what func(all []corev1alpha1.FederatedCluster) []func()) ([]corev1alpha1.FederatedCluster, error) {
 	all, then, err := func() ([]corev1alpha1.FederatedCluster, []func(), error) {
 		r.Set.names.renaming.Lock()
@@ -138,9 +138,9 @@ func (r *Reconciler) rename(name string, is decision) (then []func()) {
 	return then
 }
 
-// doubt looks for members at the address of a name that records another cluster and is not served yet. It triggers
-// another identification of these members, and the name waits for the result; see [unasked]. Otherwise a cluster that
-// was rebuilt since its last check could get writes under both names.
+// doubt does nothing unless the name records a cluster but is not served yet. It then finds the members at the same
+// address that record another cluster, and triggers another identification of them. The name waits for the result; see
+// [unasked]. Otherwise a cluster that was rebuilt since its last check could get writes under both names.
 func (r *Reconciler) doubt(name string, is decision, all []corev1alpha1.FederatedCluster) (then []func()) {
 	at := slices.IndexFunc(all, func(fc corev1alpha1.FederatedCluster) bool { return fc.Name == name })
 	if is.standing != choosing || at < 0 {
@@ -154,8 +154,8 @@ func (r *Reconciler) doubt(name string, is decision, all []corev1alpha1.Federate
 	return then
 }
 
-// left forgets a FederatedCluster that is gone. First it looks for the name that replaces the old one, so that the data
-// of the old name is kept.
+// left forgets a FederatedCluster that is gone. If another name replaces it, left records this first, so that the new
+// name keeps the data of the old one.
 func (r *Reconciler) left(ctx context.Context, name string) error {
 	back := false
 	_, err := r.learn(ctx, func(all []corev1alpha1.FederatedCluster) (then []func()) {
@@ -179,11 +179,11 @@ func (r *Reconciler) left(ctx context.Context, name string) error {
 	return nil
 }
 
-// claim records the cluster of a name in the status. It returns the served name if that is another one, and
-// [errUnsettled] if it must be called again. No writes to the cluster are permitted before claim has returned ""
-// without an error.
+// claim records the cluster of a name in the status. If the cluster is served under another name, claim returns that
+// name. The error is [errUnsettled] if claim must be called again. Only after claim has returned "" without an error,
+// the cluster may be written to.
 //
-// Each step is decided on the cached FederatedClusters, and written only if the FederatedCluster has not changed since.
+// Each decision uses the cached FederatedClusters. It is written only if the FederatedCluster has not changed since.
 func (r *Reconciler) claim(ctx context.Context, fc *corev1alpha1.FederatedCluster, uid types.UID) (other string, err error) {
 	for {
 		is, all, err := r.followed(ctx, fc)
@@ -214,8 +214,8 @@ func (r *Reconciler) claim(ctx context.Context, fc *corev1alpha1.FederatedCluste
 	}
 }
 
-// oust ends the work under duplicates of the served name of a cluster. This process works under a duplicate only if the
-// hub was restored, and records another served name than before.
+// oust ends the work under duplicates of the served name of a cluster. There is such work only after a restore of the
+// hub, if the hub then records another served name than before.
 func (r *Reconciler) oust(uid types.UID, all []corev1alpha1.FederatedCluster) {
 	for _, fc := range namesOf(uid, all) {
 		if m := r.Set.Get(fc.Name); m != nil && m.Ready() && stand(fc.Name, all).standing == duplicate {
@@ -225,8 +225,8 @@ func (r *Reconciler) oust(uid types.UID, all []corev1alpha1.FederatedCluster) {
 	}
 }
 
-// followed is [Reconciler.follow] after the cache has the last written version of a FederatedCluster. It waits up to
-// half a second, because another reconciliation would take longer, and then returns [errUnsettled].
+// followed waits until the cache has the version fc of the FederatedCluster, and then calls [Reconciler.follow]. It
+// waits at most half a second, because another reconciliation would take longer. Then it returns [errUnsettled].
 func (r *Reconciler) followed(ctx context.Context, fc *corev1alpha1.FederatedCluster) (is decision, all []corev1alpha1.FederatedCluster, err error) {
 	const moment, tick = 500 * time.Millisecond, 5 * time.Millisecond
 	cached := &corev1alpha1.FederatedCluster{}
@@ -245,8 +245,8 @@ func (r *Reconciler) followed(ctx context.Context, fc *corev1alpha1.FederatedClu
 	return r.follow(ctx, fc.Name)
 }
 
-// Behind reports whether a [Set] may be out of date about a FederatedCluster: the name is served, or the version on the
-// hub differs from the cached one. Live reads from the hub.
+// Behind reports whether a [Set] may not know the latest state of a FederatedCluster: the name is served, or the
+// version on the hub differs from the cached one. The client live reads from the hub.
 func (r *Reconciler) Behind(ctx context.Context, live client.Reader, name string) (bool, error) {
 	all, err := r.all(ctx)
 	if err != nil {

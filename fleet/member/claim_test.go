@@ -122,7 +122,7 @@ func TestClusterGetsAnotherName(t *testing.T) {
 	}
 	f.look()
 	f.other("new", map[string]string{refractv1alpha1.ReplacesAnnotation: "m"})
-	f.deleteOf("m") // Too early, by an impatient user.
+	f.deleteOf("m") // The user deletes the name too early.
 	f.look()
 	if f.Set.Leaving("m") {
 		t.Error("want no copies removed while another name is to replace this one")
@@ -218,8 +218,8 @@ func TestNameIsServedAgain(t *testing.T) {
 	}
 }
 
-// TestClusterIsBuiltAnewUnderTwoNames: the cluster was rebuilt: it is empty and has another UID at the same address.
-// The replica of the second name notices this first.
+// TestClusterIsBuiltAnewUnderTwoNames: a rebuilt cluster has the same address, another UID and no copies. The replica
+// that serves the second name notices this first.
 func TestClusterIsBuiltAnewUnderTwoNames(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -300,14 +300,14 @@ func TestClusterIsBuiltAnewUnderTwoNames(t *testing.T) {
 	}
 }
 
-// TestHubIsRestored: the process serves a cluster under the name m while the hub is restored from a backup. The restored
-// status of m has an older record of the cluster, an incomplete one, none, or the same one; or the backup is from a time
-// when another name was served. Later a second name for the cluster joins.
+// TestHubIsRestored: the process serves a cluster under the name m while the hub is restored from a backup. In most
+// cases the backup differs in the record of the cluster in the status of m. In one case another name was served at the
+// time of the backup. Later a second name for the cluster joins.
 func TestHubIsRestored(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
 		restored func(current types.UID) (uid types.UID, rank int64)
-		served   bool // Whether the backup has the second name as the served one.
+		served   bool // Whether the second name is the served one in the backup.
 		keeps    bool // Whether the process keeps its connection.
 		want     map[string]string
 	}{

@@ -103,7 +103,7 @@ func (events) Decode(data []byte, _ *schema.GroupVersionKind, into runtime.Objec
 // mostEventType is the maximum number of bytes in the type of an event.
 const mostEventType = 40
 
-// head has the kind of an answer, and its parts before they are decoded.
+// head is an answer whose parts are not decoded, except for the kind.
 type head struct {
 	metav1.TypeMeta
 
@@ -139,7 +139,7 @@ func headOf(data []byte) (h head, err error) {
 	return h, nil
 }
 
-// answerOf is [headOf] for an answer, which must have a kind. Other is the Status if the answer is one, else nil.
+// answerOf is [headOf] for an answer, but requires a kind. If the answer is a Status, it also returns that Status.
 func answerOf(data []byte) (h head, other *metav1.Status, err error) {
 	if h, err = headOf(data); err != nil {
 		return head{}, nil, err
@@ -159,8 +159,8 @@ func (h *head) isStatus() bool {
 	return h.Kind == "Status" && (h.APIVersion == "" || h.APIVersion == "v1" || h.APIVersion == "meta.k8s.io/v1")
 }
 
-// isList reports whether an answer is a list. A custom resource may have a field "items" and a kind that ends with
-// "List", too, but it has a name.
+// isList reports whether an answer is a list. A custom resource may also have a field "items" and a kind that ends with
+// "List", but it has a name.
 func (h *head) isList() bool {
 	if h.items == nil || !strings.HasSuffix(h.Kind, "List") {
 		return false
@@ -224,7 +224,7 @@ func decodeMetadata(data []byte) (runtime.Object, error) {
 	})
 }
 
-// eachItem calls take for each item of a list, until take returns an error.
+// eachItem calls the function take for each item of a list, until take returns an error.
 func (h *head) eachItem(take func(item head, data []byte) error) error {
 	if raw.IsNull(h.items) {
 		return nil
@@ -284,7 +284,7 @@ func (l *receivedList) String() string { return fmt.Sprintf("%s of %d objects", 
 func (l *receivedList) DeepCopyObject() runtime.Object {
 	other := &receivedList{TypeMeta: l.TypeMeta, ListMeta: *l.ListMeta.DeepCopy()}
 	for i := range l.Items {
-		other.Items = append(other.Items, *l.Items[i].DeepCopyObject().(*received)) //nolint:forcetypeassert // It is its own copy.
+		other.Items = append(other.Items, *l.Items[i].DeepCopyObject().(*received)) //nolint:forcetypeassert // DeepCopyObject returns a *received.
 	}
 	return other
 }
@@ -350,14 +350,14 @@ func (r *received) whole() (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-// withStatus decodes the parts from which the library computes the readiness: the status, the generation, the creation
-// time and the spec. For Kubernetes' own types it omits the large parts of the spec.
+// withStatus decodes the parts from which kstatus computes the readiness: the status, the generation, the creation time
+// and the spec. For Kubernetes' own types it omits the large parts of the spec.
 func (r *received) withStatus() (*unstructured.Unstructured, error) {
 	metadata := map[string]any{"name": r.Name, "namespace": r.Namespace}
 	if r.Generation != 0 {
 		metadata["generation"] = r.Generation
 	}
-	if !r.CreationTimestamp.IsZero() { // A Pod has some seconds to be scheduled.
+	if !r.CreationTimestamp.IsZero() { // kstatus gives a new Pod some seconds to be scheduled.
 		metadata["creationTimestamp"] = r.CreationTimestamp.UTC().Format(time.RFC3339)
 	}
 	content := map[string]any{"apiVersion": r.APIVersion, "kind": r.Kind, "metadata": metadata}
@@ -381,7 +381,7 @@ func (r *received) withStatus() (*unstructured.Unstructured, error) {
 	return &unstructured.Unstructured{Object: content}, nil
 }
 
-// without returns a JSON object without these fields. It returns any other value unchanged.
+// without returns a JSON object without the fields that keys names. It returns any other value unchanged.
 func without(data []byte, keys ...string) ([]byte, error) {
 	if raw.New(data).Next() != '{' {
 		return data, nil

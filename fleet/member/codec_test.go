@@ -315,8 +315,8 @@ func twice(data []byte) bool {
 	return look()
 }
 
-// FuzzFrames: a watch is split into the same events as by the framer of Kubernetes, regardless of the pieces in which
-// it arrives.
+// FuzzFrames: eventFramer finds the same events in a watch as the framer of Kubernetes, regardless of the pieces in
+// which the bytes arrive.
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte(`{"type":"ADDED","object":{"a":"}\"{\\"}}`+"\n"+` {"b":[{"c":[]}]}{}`), 3)
 	f.Add([]byte(`{"a":1}7`), 1)
@@ -343,14 +343,14 @@ func FuzzFrames(f *testing.F) {
 					t.Errorf("%s: event %d: want %q, got %q", name, i, want[i], got[i])
 				}
 			}
-			if len(got) > len(want) && json.Unmarshal(got[len(want)], new(map[string]any)) == nil { // Otherwise the decoder ends the watch.
+			if len(got) > len(want) && json.Unmarshal(got[len(want)], new(map[string]any)) == nil { // Invalid JSON after the events ends the watch.
 				t.Errorf("%s: want no event behind %d, got %q", name, len(want), got[len(want)])
 			}
 		}
 	})
 }
 
-// cut reads all frames, and the error after them.
+// cut returns all frames, and the error after them.
 func cut(from io.Reader, room int) (frames [][]byte, _ error) {
 	p := make([]byte, room)
 	var frame []byte

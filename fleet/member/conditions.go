@@ -60,24 +60,24 @@ func conditions(status *corev1alpha1.FederatedClusterStatus, h health) []corev1a
 	return all
 }
 
-// problem is a condition for one kind of problem. It appears with the first problem. After the problem, it reports that
-// the problem is over.
+// problem is a condition for one kind of problem. The condition is added at the first problem. Later it reports either
+// a problem or the end of the problem.
 type problem struct {
 	kind corev1alpha1.ClusterConditionType
 	// message returns the message of a present problem, or "" without a problem.
 	message func(h health) string
-	// status and reason are set while the problem is present.
+	// status and reason are those of the condition while the problem exists.
 	status metav1.ConditionStatus
 	reason string
-	// overReason and over are the reason and the message after the problem.
+	// overReason and over are the reason and the message of the condition after the problem.
 	overReason, over string
 	// always is whether a ready cluster has the condition even without an earlier problem.
 	always bool
-	// unready is whether the problem may be over while the cluster is not ready.
+	// unready is whether the condition may report the end of the problem while the cluster is not ready.
 	unready bool
 }
 
-// problems are the conditions besides Joined, Ready and Offline. The command get reads the same types, see
+// problems are the conditions besides Joined, Ready and Offline. `refract get` shows conditions of the same types: see
 // [refract.dev/fleet/status].
 var problems = []problem{
 	{

@@ -53,10 +53,10 @@ func Config(fc *corev1alpha1.FederatedCluster, secret *corev1.Secret) (*rest.Con
 	cfg.Host = asked
 	if fc.Spec.Insecure {
 		cfg.TLSClientConfig.Insecure = true
-		cfg.TLSClientConfig.CAData = nil // The two exclude each other.
+		cfg.TLSClientConfig.CAData = nil // client-go rejects CA data together with Insecure.
 	}
 	cfg.UserAgent = "refract"
-	cfg.QPS = -1                           // The connection limits the requests itself; other users of this configuration make few.
+	cfg.QPS = -1                           // The connection limits the requests itself. Other clients with this configuration make few requests.
 	cfg.WarningHandler = rest.NoWarnings{} // Warnings about deprecated types are for users, not for a client that lists all types.
 	return cfg, nil
 }
@@ -71,9 +71,10 @@ const (
 	longestEndpoint = 2000
 )
 
-// permitted returns an error unless the Secret permits its credentials to be sent to the endpoint and, if insecure is
-// set, without verification of the certificate. Cfg has the settings of a kubeconfig in the Secret. The annotation with
-// the endpoint takes precedence over the server of the kubeconfig; an annotation or the kubeconfig may permit insecure.
+// permitted returns an error unless the Secret permits its credentials to be sent to the endpoint asked. If insecure is
+// set, the Secret must also permit this without verification of the certificate. Cfg has the settings of a kubeconfig
+// in the Secret. The annotation with the endpoint takes precedence over the server of the kubeconfig. Insecure is
+// permitted by an annotation or by the kubeconfig.
 func permitted(asked string, insecure bool, secret *corev1.Secret, cfg *rest.Config) error {
 	name := secret.Namespace + "/" + secret.Name
 	said, annotated := secret.Annotations[refractv1alpha1.EndpointAnnotation]
@@ -105,7 +106,7 @@ func permitted(asked string, insecure bool, secret *corev1.Secret, cfg *rest.Con
 	}
 }
 
-// Server returns the address of an API server in the normalized form that is compared, or an error for any other text.
+// Server returns the address of an API server in a normalized form for comparisons, or an error for any other text.
 func Server(address string) (string, error) {
 	server, err := endpoint(address)
 	if err != nil {
@@ -136,7 +137,7 @@ func ServerOf(kubeconfig []byte) (string, error) {
 // plainURL matches URLs whose characters have no special meaning in a command or a message.
 var plainURL = regexp.MustCompile(`^https?://(\[[0-9A-Za-z:.%_-]+\]|[0-9A-Za-z._-]+)(:[0-9]+)?(/[0-9A-Za-z._~%:@+=,/-]*)?$`)
 
-// endpoint returns the URL of an API server in the normalized form that is compared.
+// endpoint returns the URL of an API server in a normalized form for comparisons.
 func endpoint(s string) (string, error) {
 	switch {
 	case s == "":

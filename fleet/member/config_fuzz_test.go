@@ -220,7 +220,7 @@ func FuzzCluster(f *testing.F) {
 			if clusters := r.Set.Clusters(); len(clusters) > 1 || len(clusters) == 1 && clusters[0].Ready {
 				t.Errorf("want no ready cluster, whatever the status says, got %v", clusters)
 			}
-			return 16 * len(text) // The hub of the test encodes and decodes it repeatedly.
+			return 16 * len(text) // The fake hub encodes and decodes the text repeatedly.
 		}, rescue.Count)
 		before, after := fc, fc.DeepCopy()
 		for _, h := range []health{

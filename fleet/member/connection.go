@@ -19,7 +19,7 @@ import (
 )
 
 // The rate limit of requests for objects of a member, per second, and the burst. API servers on few cores accept some
-// hundred writes per second. The limit protects them from an error in Refract, and does not slow down regular work.
+// hundred writes per second. The limit protects them from a bug in Refract, and does not slow down regular work.
 const (
 	requestsPerSecond = 500
 	requestBurst      = 1000
@@ -29,7 +29,7 @@ const (
 // 10 s, so that Refract can distinguish a hanging webhook from a hanging member.
 const requestTimeout = 15 * time.Second
 
-// errLeft is returned for requests to a member that this process no longer serves, or not through this connection.
+// errLeft is returned for requests after the connection was closed: the member has left, or has another connection.
 var errLeft = errors.New("the cluster has left, or its connection has changed")
 
 // connection makes the requests to the API server of one member. Each request is bounded in time and in the size of its
@@ -51,9 +51,9 @@ type connection struct {
 	broke    atomic.Bool // Whether a watch was interrupted since the last check of the identity.
 }
 
-// lifetime is the period of requests and watches.
+// lifetime tracks the requests and watches of a connection, so that close can end them.
 type lifetime struct {
-	ctx     context.Context //nolint:containedctx // The life of the watches, which begin one by one.
+	ctx     context.Context //nolint:containedctx // Ends all watches, which begin at different times.
 	stop    context.CancelFunc
 	watches sync.WaitGroup
 
@@ -123,8 +123,8 @@ func connectionBy(web *http.Client, name string, cfg *rest.Config, bounds limits
 	return c, nil
 }
 
-// close refuses new requests, waits for the requests under way, and ends the watches. It calls begun after the last
-// request has ended, before it waits for the watches.
+// close refuses new requests, ends the watches, and waits for the requests under way. Then it calls the function begun,
+// and waits for the watches.
 func (c *connection) close(begun func()) {
 	l := &c.lifetime
 	l.mu.Lock()
@@ -138,7 +138,7 @@ func (c *connection) close(begun func()) {
 
 func (c *connection) closed() bool { return c.lifetime.ctx.Err() != nil }
 
-// probeTimeout is the timeout for the answer of an API server that it is ready.
+// probeTimeout is the timeout of a request that checks whether an API server works.
 const probeTimeout = 5 * time.Second
 
 // probe asks the API server whether it is ready to serve. If the API server answers that it is not ready, the error is
@@ -149,9 +149,9 @@ func (c *connection) probe(ctx context.Context) error {
 	return c.rest.Get().AbsPath("/readyz").MaxRetries(0).Do(ctx).Error() // The next probe is the retry.
 }
 
-// examine is [connection.probe], and also checks whether the API server accepts writes, by a dry run that creates a
-// namespace which every cluster has. A healthy API server answers that the namespace exists. The role of each account
-// allows the dry run, and no tenant can influence the answer.
+// examine probes the API server like [connection.probe], and also checks whether it accepts writes. For this it creates
+// the namespace kube-system as a dry run. A healthy API server answers that the namespace exists. The role of each
+// account allows the dry run, and no tenant can influence the answer.
 func (c *connection) examine(ctx context.Context) error {
 	if err := c.probe(ctx); err != nil {
 		return err
@@ -174,8 +174,8 @@ type action struct {
 	namespace string
 }
 
-// request makes a request, unless the connection is closed. [connection.close] waits for it. The text of an error of do
-// is cut to a bound.
+// request calls the function do with a bounded context, unless the connection is closed. [connection.close] waits for
+// the function. A long error of the function is shortened; see [brief].
 func (c *connection) request(ctx context.Context, do func(context.Context) error) error {
 	if !c.lifetime.begin() {
 		return errLeft

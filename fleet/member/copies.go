@@ -33,7 +33,7 @@ func newCopies(member string, api *connection, decode decoder, o observer) *Copi
 	}
 }
 
-// Get returns a copy, and whether it is known to exist.
+// Get returns a copy. The [Lookup] says whether the copy exists, or that this is not known.
 func (c *Copies) Get(key Key) (Copy, Lookup) {
 	s, u := c.of(key.GroupResource)
 	if s != nil {
@@ -58,8 +58,8 @@ func (c *Copies) ListError(resource schema.GroupResource) error {
 	return u.err
 }
 
-// Swept reports whether all types of the member were searched for copies, as far as possible. Before that, their number
-// is not known. If Swept returns false, it gives this search priority.
+// Swept reports whether the last requested search of all types of the member for copies has ended, even with an error.
+// Before its end, the number of copies is not known. If Swept returns false, it gives this search priority.
 func (c *Copies) Swept() bool {
 	if c.unwatched.looked() {
 		return true
@@ -147,9 +147,9 @@ func (c *Copies) ConflictingManager(key Key) string {
 	return ""
 }
 
-// newest returns the newest resourceVersion that a list or watch of any type has shown. The versions of a type with a
-// separate storage are unrelated to those of other types. Then Refract may reconnect to a member unnecessarily after an
-// outage, which is harmless.
+// newest returns the newest resourceVersion that a list or watch of any type has shown. Types with a separate storage
+// have unrelated resourceVersions. If their versions are newer, Refract may reconnect to a member unnecessarily after
+// an outage, which is harmless.
 func (c *Copies) newest() uint64 {
 	var newest uint64
 	for _, s := range c.watches.stores() {
@@ -187,7 +187,7 @@ func (c *Copies) Watch(gvr schema.GroupVersionResource) <-chan struct{} {
 }
 
 // Miss reports that a type may have a copy that must be deleted. If the right to list the type is missing, Miss begins
-// to watch it: then the status of the cluster names the missing right, and Refract soon notices when the right is
+// to watch the type. Then the status of the cluster names the missing right, and Refract soon notices when the right is
 // granted.
 func (c *Copies) Miss(resource schema.GroupResource) {
 	if gvr, refused := c.unwatched.refusedIn(resource); refused {
@@ -198,8 +198,8 @@ func (c *Copies) Miss(resource schema.GroupResource) {
 // Remember records an object that was read, for [Copies.Get].
 func (c *Copies) Remember(key Key, item Copy) { c.remember(key, item, false) }
 
-// RememberWritten is [Copies.Remember] after an [Copies.Apply] without an answer: a read has found the object as it was
-// written. The object counts as the answer.
+// RememberWritten is [Copies.Remember] for an object that a read has found after an [Copies.Apply] without an answer.
+// The object has the applied content, so it counts as the answer.
 func (c *Copies) RememberWritten(key Key, item Copy) {
 	c.remember(key, item, true)
 	c.api.breaker.note(writeScope{}, nil)

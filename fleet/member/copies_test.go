@@ -440,7 +440,7 @@ func bytesPerCopy(tb testing.TB, n int) int {
 	return int(after-before) / n
 }
 
-// written is one of many copies as Refract writes them.
+// written returns the i-th of many copies in the form in which Refract writes them.
 func written(i int, managers []metav1.ManagedFieldsEntry) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Namespace: fmt.Sprintf("team-%d", i%100), Name: fmt.Sprintf("application-%d", i), UID: types.UID(fmt.Sprintf("f2a4c9ec-3e35-4bf5-a0c4-%012x", i)),

@@ -41,7 +41,7 @@ type Copy struct {
 	// ScaledBy is the field manager of the controller that last set spec.replicas through the subresource scale; "" if
 	// there is none.
 	ScaledBy string
-	// Ended is how and when a Job ended; zero if it has not.
+	// Ended is the outcome and the time of the end of a Job; zero if the Job has not ended.
 	Ended Ended
 	// Judged is the version of the [Health] that Readiness takes into account; zero without a Health.
 	Judged uint32
@@ -59,9 +59,10 @@ func (c *Copy) ResourceVersion() string { return strconv.FormatUint(c.version, 1
 // mostUID is the maximum length of a UID in [Copy.Write], in bytes. UIDs of Kubernetes have 36.
 const mostUID = 64
 
-// Write identifies the last write of Refract, by the UID of the object and the time of the write on the clock of the
-// member. A copy that was lost with its cluster, deleted or changed, and then corrected, has another one. The result is
-// empty for a longer UID than any of Kubernetes: a false member must not enlarge the reports of objects.
+// Write returns an identifier of the last write of Refract: the UID of the object, and the time of the write on the
+// clock of the member. After Refract has corrected a changed copy or replaced a lost one, the identifier is another
+// one. The result is empty for a UID that is longer than the UIDs of Kubernetes, because an untrusted member must not
+// enlarge the reports of objects.
 func (c *Copy) Write() string {
 	if len(c.UID) > mostUID {
 		return ""
@@ -75,7 +76,7 @@ type Key struct {
 	types.NamespacedName
 }
 
-// Lookup says whether a copy is known to exist.
+// Lookup says whether a copy exists, or that this is not known.
 type Lookup int
 
 const (

@@ -5,15 +5,15 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// mostCompared bounds the comparisons of list elements with fields of a set.
+// mostCompared is the maximum number of comparisons of list elements with elements in a set of fields.
 const mostCompared = 1 << 20
 
 // Covers reports whether o has every field of an applied object. Then no other manager has changed or removed any of
 // them since the apply. If this is not certain, Covers returns false.
 //
-// The meaning of a set depends on the schema. A field without inner fields is either a map or a list that is owned as a
-// whole, or an entry of a map that has lost its content. Kubernetes' own types have no such entries; builtin says that
-// the object is of one of these types.
+// The meaning of a set of fields depends on the schema. In a set, a field without inner fields is either a map or a
+// list that is owned as a whole, or an entry of a map that has lost its content. Kubernetes' own types have no such
+// entries; builtin says that the object is of one of these types.
 func (o Ownership) Covers(object map[string]any, builtin bool) bool {
 	if o.fields == nil || !o.named() {
 		return false
@@ -63,7 +63,7 @@ func child(set *fieldpath.Set, key string) *fieldpath.Set {
 	return &fieldpath.Set{}
 }
 
-// field reports whether the set has a field with all of its content.
+// field reports whether the set has the field at, with all of the content v.
 func (c *coverage) field(set *fieldpath.Set, at fieldpath.PathElement, v any) bool {
 	inner, ok := set.Children.Get(at)
 	if !ok || inner.Empty() {
@@ -84,7 +84,7 @@ func (c *coverage) field(set *fieldpath.Set, at fieldpath.PathElement, v any) bo
 	}
 }
 
-// whole reports whether the set has a field without inner fields.
+// whole reports whether the set has the field at as a whole, without inner fields.
 func (c *coverage) whole(set *fieldpath.Set, at fieldpath.PathElement, v any) bool {
 	if isNull(v) {
 		return true // Null has no content that a manager could change.
@@ -128,8 +128,8 @@ func (c *coverage) list(set *fieldpath.Set, elements []any) bool {
 	return true
 }
 
-// element reports whether the set has exactly one element with the keys of e, and all content of e. A key that e lacks
-// has its default.
+// element reports whether exactly one element in the set has the keys of e, and whether it has all content of e. If e
+// lacks a key, any value of the key matches, because the API server sets a default.
 func (c *coverage) element(set *fieldpath.Set, e map[string]any) bool {
 	candidates, covered := 0, false
 	set.Children.Iterate(func(at fieldpath.PathElement) {
@@ -154,7 +154,7 @@ func (c *coverage) element(set *fieldpath.Set, e map[string]any) bool {
 	return candidates == 1 && covered && c.left >= 0 // Several candidates are ambiguous.
 }
 
-// SameFields reports whether both have the same fields, and at least one. The times of their applies may differ.
+// SameFields reports whether o and other have the same fields, and at least one. The times of their applies may differ.
 func (o Ownership) SameFields(other Ownership) bool {
 	return o.fields != nil && o.fields == other.fields
 }

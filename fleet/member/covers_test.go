@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestCovers: a set of fields, as an API server wrote it, does or does not have all applied fields.
+// TestCovers uses sets of fields that an API server wrote.
 func TestCovers(t *testing.T) {
 	const deployment = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","uid":"u","labels":{"app":"web"},"annotations":{"a.b/c":"1"}},` +
 		`"spec":{"replicas":2,"selector":{"matchLabels":{"app":"web"}},"template":{"metadata":{"creationTimestamp":null},"spec":{"containers":[` +

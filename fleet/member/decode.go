@@ -18,7 +18,7 @@ import (
 )
 
 // decoder reads the answers of a member about objects. The content of an answer is not trusted: unreadable content
-// becomes a fault of its object, and a panic is logged and goes no further.
+// becomes a fault of its object, and a panic is recovered and logged.
 type decoder struct {
 	account *account // Counts the sets of owned fields.
 	log     logr.Logger
@@ -85,7 +85,7 @@ func nameOf(o metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// copyOf is the function [copyOf], but an unreadable object becomes a copy with a fault.
+// copyOf calls the function [copyOf]. If an object is unreadable, it returns a copy with a fault.
 func (d decoder) copyOf(o metav1.Object, resource schema.GroupResource) Copy {
 	c, err := d.read(o, resource)
 	if err != nil {
@@ -117,7 +117,7 @@ func (d decoder) read(o metav1.Object, resource schema.GroupResource) (c Copy, e
 	return c, nil
 }
 
-// copyOf reads the metadata of an object. The account is that of the member, or nil if the result is not kept.
+// copyOf reads the metadata of an object. The account is nil if the result is not kept.
 func copyOf(o metav1.Object, resource schema.GroupResource, account *account) Copy {
 	annotations := o.GetAnnotations()
 	c := Copy{
@@ -153,16 +153,17 @@ func number(version string) uint64 {
 	return n
 }
 
-// regained reports whether Refract owns more fields than before, or since another time. Writes of other clients only
-// remove fields. So the cause is either a write of Refract, whose later answer clears the doubt, or an edit of
-// managedFields by another client, which every writer of the object may make.
+// regained reports whether Refract owns a field that it did not own before, or has another time of its last apply.
+// Regular writes of other clients only take fields from Refract. So the cause is either a write of Refract, whose
+// answer then clears the doubt, or another client that has edited managedFields. Every writer of the object may do the
+// latter.
 func (d decoder) regained(before Ownership, s *copyEvent, resource schema.GroupResource) (is bool) {
 	var err error
 	defer rescue.To(&err, d.log, "reading the owned fields of a copy", "resource", resource.Resource, "copy", s.name.String())
 	return before != s.Owned && s.Owned.gained(before)
 }
 
-// blame returns the manager that took fields from Refract; is reports whether fields were taken.
+// blame returns the manager that took fields from Refract. The boolean result is false if no fields were taken.
 func (d decoder) blame(before Ownership, s *copyEvent, resource schema.GroupResource) (who string, is bool) {
 	var err error
 	defer rescue.To(&err, d.log, "reading the field managers of a copy", "resource", resource.Resource, "copy", s.name.String())

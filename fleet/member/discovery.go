@@ -50,8 +50,8 @@ func (c *connection) discover(ctx context.Context) (types []*ServedType, doubtfu
 	return types, doubtful, nil
 }
 
-// paced makes the library read a few API groups at a time, and stop after too many types. Without it, the library
-// requests all groups of the API server at once, and reads all answers at the same time.
+// paced makes client-go read a few API groups at a time, and stop after too many types. Otherwise client-go requests
+// all groups of the API server at once, and reads all answers at the same time.
 type paced struct {
 	*discovery.DiscoveryClient
 

@@ -15,8 +15,8 @@ import (
 // Jobs is the type of Jobs, the only objects that end.
 var Jobs = schema.GroupResource{Group: batchv1.GroupName, Resource: "jobs"}
 
-// Ended is how and when a Job ended: seconds since 1970, negative for a failed Job. It is zero for an object that has
-// not ended, or that never ends.
+// Ended is the time at which a Job ended, in seconds since 1970; negative for a failed Job. It is zero for an object
+// that has not ended, or that never ends.
 type Ended int64
 
 // Outcome returns Complete or Failed, the type of the Job's condition; "" if the Job has not ended.
@@ -37,8 +37,8 @@ func (e Ended) Time() time.Time { return time.Unix(int64(max(e, -e)), 0).UTC() }
 // String returns for example "Complete at 2026-01-02T03:04:05Z".
 func (e Ended) String() string { return e.Outcome() + " at " + e.Time().Format(time.RFC3339) }
 
-// jobEnded returns how and when a Job ended, by its status. If the condition has no readable time, the result is
-// 1970-01-01T00:00:01Z, because the outcome matters more than the time.
+// jobEnded returns the outcome and the end time in the status of a Job. If the condition has no readable time, the time
+// is 1970-01-01T00:00:01Z, because the outcome matters more than the time.
 func jobEnded(job map[string]any) Ended {
 	conditions, _, err := unstructured.NestedSlice(job, "status", "conditions")
 	if err != nil {
@@ -64,7 +64,7 @@ func jobEnded(job map[string]any) Ended {
 	return 0
 }
 
-// endOf returns how and when a Job ended. An unreadable Job counts as not ended.
+// endOf returns the outcome and the end time of a Job. An unreadable Job counts as not ended.
 func (d decoder) endOf(r *received, resource schema.GroupResource) Ended {
 	if resource != Jobs {
 		return 0
@@ -80,7 +80,7 @@ func (d decoder) endOf(r *received, resource schema.GroupResource) Ended {
 type Vanished struct {
 	// Source is the annotation that names the hub and the object there.
 	Source string
-	// Ended is how and when the Job ended; zero if its end was not seen.
+	// Ended is the outcome and the end time of the Job; zero if its end was not seen.
 	Ended Ended
 	// Seen is whether the deletion of the copy was seen. If not, a list has shown that the copy is gone, and the Job
 	// may have ended before the deletion.
@@ -95,7 +95,7 @@ type vanishedJob struct {
 	seen   bool
 }
 
-// mostVanished bounds the vanished Jobs that are remembered of a member.
+// mostVanished is the maximum number of vanished Jobs that are remembered for a member.
 const mostVanished = 10_000
 
 // vanished are the Jobs that vanished. The zero value has none. The lock of the store must be held.
@@ -118,7 +118,7 @@ func (r *record) vanishedJob() vanishedJob {
 }
 
 // Vanished returns the last known state of a copy of a Job that does not exist any more, until another copy has the
-// name, or [Copies.ForgetVanished] is called. It is lost when a watch of Jobs begins with a new store.
+// name, or [Copies.ForgetVanished] is called. This state is lost when a watch of Jobs begins with a new store.
 func (c *Copies) Vanished(key Key) (last Vanished, known bool) {
 	s := c.watches.store(key.GroupResource)
 	if s == nil {
@@ -139,8 +139,8 @@ func (c *Copies) ForgetVanished(key Key) {
 	}
 }
 
-// jobReadiness returns the readiness of a Job from the result of the library. The library calls a running Job ready;
-// here a Job is ready when it is complete.
+// jobReadiness corrects the readiness of a Job that kstatus returns. kstatus calls a running Job ready; here a Job is
+// ready when it is complete.
 func jobReadiness(job map[string]any, ready refractv1alpha1.Readiness, message string) (refractv1alpha1.Readiness, string) {
 	switch ended := jobEnded(job); {
 	case ended != 0 && ready == refractv1alpha1.ReadinessReady:

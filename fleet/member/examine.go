@@ -71,7 +71,7 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 	h := judge(m.api.probe(ctx), fc.Spec.APIEndpoint)
 	if !h.ready {
 		if misses := m.misses.Add(1); m.Ready() && misses < missesUntilLost {
-			h = health{ready: true, joined: true} // A single lost answer must not change the status and notify the whole fleet.
+			h = health{ready: true, joined: true} // A single lost answer must not change the status: a change triggers new decisions about all objects.
 		}
 		h.lacking, h.excess = m.api.rights.describe(), m.api.limits.excess.describe()
 		return h, nil
@@ -95,10 +95,10 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 	return h, nil
 }
 
-// compare compares the cluster of a member with the known one, if it may be another. The result has a reason if the
-// member cannot be used.
+// compare checks whether the address of a member still leads to the known cluster, if there is any doubt or the last
+// such check is too long ago. The result has a reason if the member cannot be used.
 func (r *Reconciler) compare(ctx context.Context, m *Member) (health, error) {
-	// A member that was lost may come back as another cluster, also between two checks.
+	// A member that was lost may come back as another cluster, even between two checks.
 	broke := m.api.broke.Swap(false)
 	away := !m.Ready() || !m.Answers() || broke
 	if !away && m.probes%probesUntilAsked != 0 && !m.identity.doubted() {
@@ -122,7 +122,7 @@ func (r *Reconciler) compare(ctx context.Context, m *Member) (health, error) {
 
 // recorded reports whether a FederatedCluster records the cluster of a member, and a rank. [Reconciler.claim] records
 // both before the first write, but a restore of the hub returns the status to an earlier state. Another name could then
-// claim the cluster. It returns true if the cluster was not identified because the right is missing.
+// claim the cluster. If the right to identify the cluster is missing, recorded returns true.
 func (m *Member) recorded(fc *corev1alpha1.FederatedCluster) bool {
 	uid := m.identity.uid()
 	return uid == "" || fc.Status.ClusterUID == uid && fc.Status.ClusterClaim > 0

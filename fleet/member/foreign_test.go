@@ -55,7 +55,7 @@ func objectOf(tb testing.TB, fields map[string]any) *received {
 	return object(tb, string(text))
 }
 
-// TestRubbishStatus: a false status makes only its own copy fail, with a message about the problem.
+// TestRubbishStatus: an invalid status makes only its own copy fail, with a message about the problem.
 func TestRubbishStatus(t *testing.T) {
 	const (
 		pod        = `{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"d","name":"web","uid":"u"},"status":{"phase":"Running","containerStatuses":%s}}`
@@ -534,8 +534,8 @@ func (c *counting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, `{"name":"t","kind":"T"}]}`)
 }
 
-// TestDiscoveryIsPaced: the API groups of a member are not all requested at the same time, and no more are requested
-// after too many types.
+// TestDiscoveryIsPaced: only some API groups of a member are requested at the same time. After too many types no more
+// groups are requested.
 func TestDiscoveryIsPaced(t *testing.T) {
 	cases := map[string]struct {
 		reason        string

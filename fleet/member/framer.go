@@ -21,7 +21,7 @@ func (eventFramer) NewFrameWriter(w io.Writer) io.Writer { return w }
 // frameReader reads one object at a time.
 type frameReader struct {
 	from io.ReadCloser
-	// read[begin:end] was read and is not returned yet. It was scanned up to looked.
+	// read[begin:end] was read and is not returned yet. read[:looked] was scanned.
 	read               []byte
 	begin, looked, end int
 	nesting            nesting

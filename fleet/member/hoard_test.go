@@ -71,7 +71,8 @@ func excessive(err error, what string) error {
 	return nil
 }
 
-// TestNamespacesAreBounded: the number and the names of namespaces are bounded, whatever a member answers.
+// TestNamespacesAreBounded: for any answer of a member, the number of namespaces is bounded and invalid names are
+// skipped.
 func TestNamespacesAreBounded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason   string
@@ -130,7 +131,7 @@ func hoarded(n, size int) metav1.PartialObjectMetadata {
 
 // heap returns the memory in use.
 func heap() uint64 {
-	for range 3 { // Strings without users are freed in the second, and their cleanups run in the third.
+	for range 3 { // The second run frees unused strings, and the third one runs their cleanups.
 		runtime.GC()
 	}
 	var s runtime.MemStats
@@ -257,7 +258,7 @@ func TestRoomIsGivenBack(t *testing.T) {
 	_ = c.Replace(nil, "1")
 	ownerships.forget(c.decode.account)
 	add("a", "10", applied)
-	add("a", "11", scaled) // The name of the manager that has changed it is kept.
+	add("a", "11", scaled) // The record keeps the name of the manager that has changed the copy.
 	add("b", "12", applied)
 	c.remember(webName, copyOf(seen(t, secondUID, "13", "h2", applied), configMaps.GroupResource(), c.decode.account), true)
 	long := hoarded(1, mostMark)
@@ -706,7 +707,7 @@ func TestOnlyJSONIsDecoded(t *testing.T) {
 	}
 }
 
-// TestNobodyChoosesTypes: a member does not choose the type of its answer, neither for errors nor for requests with a
+// TestNobodyChoosesTypes: a member cannot choose the type of its answer. This holds for errors and for requests with a
 // fixed type. A Pod of two bytes takes a thousand times that in memory.
 func TestNobodyChoosesTypes(t *testing.T) {
 	list := corev1.PodList{Items: make([]corev1.Pod, 100_000)}

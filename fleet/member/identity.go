@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// identity identifies the cluster at the address of a member, independent of its name. It also reports whether this is
-// still the cluster that the other data about the member comes from.
+// identity identifies the cluster at the address of a member, independent of its name. It also reports whether the
+// known data about the member comes from the same cluster.
 type identity struct {
 	api    *connection
 	newest func() uint64 // Returns the newest known version of any copy.
@@ -57,9 +57,9 @@ func (i *identity) read(ctx context.Context) (clusterIdentity, error) {
 }
 
 // replaced returns the reason why the known data about the member is no longer valid; "" if it is valid. Watches do not
-// notice a replacement: they continue from a version that the new cluster has not reached yet, and receive no events
-// until then. If away is set, the member was unreachable since the last request, or a watch was interrupted. Then the
-// newest version of any copy counts, too.
+// notice that a member was replaced: they continue from a version that the new cluster has not reached yet, and receive
+// no events until then. The argument away says that the member was unreachable since the last request, or that a watch
+// was interrupted. Then the data of the cluster must not be older than any known copy.
 func (i *identity) replaced(ctx context.Context, away bool) (why string, err error) {
 	was := i.known()
 	if was.uid == "" {
@@ -69,7 +69,7 @@ func (i *identity) replaced(ctx context.Context, away bool) (why string, err err
 	if away {
 		newest = max(newest, i.newest())
 	}
-	now, err := i.read(ctx) // The newest version was read before, because watches continue meanwhile.
+	now, err := i.read(ctx) // This request comes after i.newest, because watches continue and may see newer versions meanwhile.
 	if err != nil {
 		return "", err
 	}

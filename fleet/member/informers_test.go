@@ -36,10 +36,10 @@ type crowd struct {
 
 	gvr     schema.GroupVersionResource
 	objects int
-	kind    string        // Of each object, and its version.
-	body    string        // Of each object, between its metadata and its end.
+	kind    string        // The kind and the version of each object, as JSON.
+	body    string        // The JSON of each object after its metadata.
 	begin   chan struct{} // Closed to send a round of events.
-	rounds  int           // Of changes of all objects.
+	rounds  int           // Rounds of events. Each round changes all objects.
 }
 
 // object returns an object as JSON, in a version.
@@ -113,7 +113,7 @@ const workload = `,"spec":{"replicas":3,"selector":{"matchLabels":{"app":"web"}}
 	`{"type":"Available","status":"True","lastUpdateTime":"2026-01-02T03:04:05Z","lastTransitionTime":"2026-01-02T03:04:05Z","reason":"MinimumReplicasAvailable","message":"Deployment has minimum availability."},` +
 	`{"type":"Progressing","status":"True","lastUpdateTime":"2026-01-02T03:04:05Z","lastTransitionTime":"2026-01-02T03:04:05Z","reason":"NewReplicaSetAvailable","message":"ReplicaSet has successfully progressed."}]}`
 
-// slim returns an object with only what Refract keeps of a copy.
+// slim returns an object that has only the data that Refract keeps of a copy.
 func slim(o metav1.Object, readiness string) *metav1.PartialObjectMetadata {
 	kept := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Name: o.GetName(), Namespace: o.GetNamespace(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(), Generation: o.GetGeneration(),
@@ -129,9 +129,10 @@ func slim(o metav1.Object, readiness string) *metav1.PartialObjectMetadata {
 	return kept
 }
 
-// BenchmarkWatch compares the copies of a member with client-go's informers behind the same bounded transport, whose
-// transform keeps the same facts. It reports the heap of each copy, and the processor time of the process, which
-// includes the API server, for each event and for each object of the list. Drain only reads the bytes.
+// BenchmarkWatch compares the copies of a member with client-go's informers. The informers use the same bounded
+// transport, and their transform keeps the same data. The benchmark reports the heap of each copy. It also reports the
+// processor time for each event and for each object of the list, including the time of the API server in this process.
+// Drain only reads the bytes.
 func BenchmarkWatch(b *testing.B) {
 	const rounds = 2
 	own := func(b *testing.B, cfg *rest.Config, gvr schema.GroupVersionResource, last uint64) (changed func() bool, stop func()) {
@@ -175,7 +176,7 @@ func BenchmarkWatch(b *testing.B) {
 		}
 		if err := informer.SetTransform(func(o any) (any, error) {
 			if kept, ok := o.(*metav1.PartialObjectMetadata); ok && kept.Annotations["owned"] != "" {
-				return o, nil // It may be called twice.
+				return o, nil // client-go may call this function twice for an object.
 			}
 			return transform(o)
 		}); err != nil {

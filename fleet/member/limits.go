@@ -19,12 +19,12 @@ import (
 // Reading 1 MiB within these bounds takes at most 64 MiB of memory. The kept data and the answers under way are counted
 // for each member: see [account].
 const (
-	// mostAnswer is the maximum size of an answer after decompression, and mostEvent that of one event of a watch, in
-	// bytes. The size of a whole watch is not bounded.
+	// mostAnswer is the maximum size of an answer after decompression, in bytes. mostEvent is the maximum size of one
+	// event of a watch. The size of a whole watch is not bounded.
 	mostAnswer = 16 << 20
 	mostEvent  = 8 << 20
-	// mostValues is the maximum number of JSON values in an answer, and mostEventValues that in an event: an empty
-	// object of two bytes takes a hundred times that in memory.
+	// mostValues is the maximum number of JSON values in an answer. mostEventValues is the maximum number in an event.
+	// An empty object of two bytes takes a hundred times that in memory.
 	mostValues      = 250_000
 	mostEventValues = 200_000
 	// mostObjects is the maximum number of objects and lists at the third level of the JSON. The third level has the
@@ -48,44 +48,44 @@ const (
 	mostBuffers  = 64 << 20
 	bufferFactor = 4
 
-	// pageSize is the number of copies in a page of a list. If they are too many for an answer, fewer are requested,
-	// down to one.
+	// pageSize is the number of copies in a page of a list. If this many copies exceed the bounds of an answer, fewer
+	// are requested, down to one.
 	pageSize = 100
-	// mostPages is the maximum number of pages of a list, and mostToken the maximum size of a continue token in bytes.
+	// mostPages is the maximum number of pages of a list. mostToken is the maximum size of a continue token, in bytes.
 	mostPages = 5000
 	mostToken = 16 << 10
-	// pageTimeout is the time limit of a page, and mostPagesAtOnce the maximum number of pages of a member that are
+	// pageTimeout is the time limit of a page. mostPagesAtOnce is the maximum number of pages of a member that are
 	// requested at the same time.
 	pageTimeout     = time.Minute
 	mostPagesAtOnce = 4
 
-	// mostCopies is the maximum number of copies of a member that are kept, and mostKept the maximum size of these in
+	// mostCopies is the maximum number of stored copies of a member. mostKept is the maximum size of these copies in
 	// bytes, including the sets of their owned fields. A copy that Refract writes counts as some 600 bytes.
 	mostCopies = 200_000
 	mostKept   = 128 << 20
 	// mostNamespaces is the maximum number of namespaces of a member.
 	mostNamespaces = 50_000
-	// mostTypes is the maximum number of types of a member, and mostVersions the maximum number of versions of all its
+	// mostTypes is the maximum number of types of a member. mostVersions is the maximum number of versions of all its
 	// API groups together.
 	mostTypes    = 10_000
 	mostVersions = 1000
 	// mostStrays is the maximum number of watched types that have copies but do not exist on the hub any more.
 	mostStrays = 50
-	// mostListed is the maximum number of types and subresources that a member may list. mostOfGroup is the maximum
-	// number of versions of an API group if each of them is searched for the objects of a type.
+	// mostListed is the maximum number of types and subresources in the discovery of a member. mostOfGroup is the
+	// maximum number of versions of an API group when each version is searched for the objects of a type.
 	mostListed  = 4 * mostTypes
 	mostOfGroup = 100
 	// discoveredAtOnce is the maximum number of versions that are requested at the same time.
 	discoveredAtOnce = 4
 	// mostMark is the maximum size of each annotation that marks a copy, in bytes.
 	mostMark = 2 << 10
-	// mostFields is the maximum size of the set of owned fields of a copy in bytes, and mostOfFields that of the sets
-	// of all copies of a member. Beyond that, Refract keeps only a digest: it knows that a set has changed, but not the
-	// fields.
+	// mostFields is the maximum size of the set of owned fields of a copy, in bytes. mostOfFields is the maximum size
+	// of all such sets of a member. Of further sets, Refract keeps only a digest: it can see that a set has changed,
+	// but not which fields have changed.
 	mostFields   = 16 << 10
 	mostOfFields = mostKept / 2
-	// mostKnown is the maximum size of the cache that finds the set of owned fields for a text of an API server, in
-	// bytes, for all members. Each set counts as at least setBytes.
+	// mostKnown is the maximum size of a cache, in bytes, for all members. The cache finds the set of owned fields for
+	// a text of an API server. Each set counts as at least setBytes.
 	mostKnown = 8 << 20
 	// mostSet is the maximum size of a set of owned fields that is parsed, in bytes. Two longer sets that differ only
 	// in the order of fields count as different.
@@ -95,7 +95,7 @@ const (
 	mostManagers = 1 << 20
 	// mostMessage is the maximum size of a kept message in bytes, such as the reason why a copy is not ready.
 	mostMessage = 1000
-	// overRest is the pause in listing copies after there were too many.
+	// overRest is the wait before copies are listed again after there were too many.
 	overRest = time.Minute
 )
 

@@ -14,14 +14,13 @@ import (
 // page requests objects of a type, at most the limit in the options.
 type page func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error)
 
-// pages lists objects of a type page by page, and passes each page to take, which must not keep it. So the memory for a
-// list does not depend on its length. It returns the version of the list. All lists of a member that may have several
-// pages are made by this function.
+// pages lists objects of a type page by page, and passes each page to the function take. The function must not keep the
+// page, so that the memory for a list does not depend on its length. The result is the version of the list. All lists
+// of a member that may have several pages go through this function.
 //
-// The number of objects in a page is the limit in the options, or less if these are too many for an answer. It is an
-// error if there are too many pages, or if a continue token is repeated. A few pages of a member are requested at the
-// same time. A list requests the newest version, because an API server may ignore the limit in a request for any
-// version.
+// A page has as many objects as the limit in the options, or fewer if so many exceed the bounds of an answer. Too many
+// pages and a repeated continue token are errors. A few pages of a member are requested at the same time. A list
+// requests the newest version, because an API server may ignore the limit in a request for any version.
 func (l limits) pages(ctx context.Context, of schema.GroupResource, o metav1.ListOptions, next page, take func(runtime.Object) error) (
 	version string, err error,
 ) {
@@ -53,7 +52,8 @@ func (l limits) pages(ctx context.Context, of schema.GroupResource, o metav1.Lis
 	return "", l.excess.over("pages of a list", mostPages)
 }
 
-// turn waits for its turn, requests one page, and passes it to take. Refused is the error of take.
+// turn waits until a page may be requested, requests it, and passes it to the function take. The result refused is the
+// error of that function.
 func (l limits) turn(ctx context.Context, of schema.GroupResource, o metav1.ListOptions, next page, take func(runtime.Object) error) (
 	got metav1.ListInterface, refused, err error,
 ) {

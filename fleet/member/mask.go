@@ -92,7 +92,7 @@ func maskedStatus(of schema.GroupResource, sent []byte, said metav1.Status) meta
 	return s
 }
 
-// maskedMessage keeps only the parts of a message that this package and the gates of copies need to distinguish errors.
+// maskedMessage keeps only the parts of a message by which Refract distinguishes errors.
 func maskedMessage(of schema.GroupResource, said *metav1.Status, code int32) string {
 	if verb := knownDenial(said.Message); verb != "" {
 		return fmt.Sprintf(`the request is forbidden: User %q cannot %s resource %q`, unnamedCause, verb, of.Resource)

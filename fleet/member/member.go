@@ -1,5 +1,5 @@
-// Package member handles the member clusters: the connections to them, their readiness, and the copies that they have
-// of a hub's objects.
+// Package member handles the member clusters: the connections to them, their readiness, and their copies of a hub's
+// objects.
 package member
 
 import (
@@ -35,12 +35,12 @@ type Member struct {
 	renewal renewal // Of the token. Only the reconciler of the cluster uses it.
 }
 
-// observer has the functions that are called after changes on a member, and the data that members share. Its functions
-// must not block.
+// observer has the functions that are called after changes on a member, and the queue of lists that members share. The
+// functions must not block.
 type observer struct {
 	changed func(Key)         // A copy appeared, disappeared, was replaced, or has other content.
 	readied func(Key)         // The readiness of a copy has changed.
-	health  func(Key) *Health // Returns further criteria of a copy; nil if no copy has any.
+	health  func(Key) *Health // Returns further criteria of a copy. The function is nil if no copy has any.
 	awaited func()            // A caller waits for the search for types with copies.
 	// versions is called when the member serves other versions than before.
 	versions func()

@@ -287,7 +287,7 @@ func TestSweep(t *testing.T) {
 	m := connect(t, s)
 	secrets, accounts := configMaps, configMaps
 	secrets.Resource, accounts.Resource = "secrets", "serviceaccounts"
-	var listed sync.Map // Whether the copies of a type are known, by the last call.
+	var listed sync.Map // For each type, whether its copies are known after the last call.
 	m.Copies.watches.observer.listed = func(of schema.GroupResource, known bool) { listed.Store(of, known) }
 	m.Copies.unwatched.askSweep()
 	if _, found := m.Copies.Get(Key{accounts.GroupResource(), webName}); found != Unlisted || m.Copies.complete() {
@@ -328,9 +328,8 @@ func TestSweep(t *testing.T) {
 	})
 }
 
-// TestSweepAfterRightIsGranted: the search for the copies of a type does not wait for the interval of refused types
-// after the right to list the type is granted. The missing right was reported because of the question whether a
-// namespace is empty.
+// TestSweepAfterRightIsGranted: a check whether a namespace is empty finds that the right to list a type is missing.
+// After the right is granted, the next search for copies of the type does not wait for the usual interval.
 func TestSweepAfterRightIsGranted(t *testing.T) {
 	s := newStub(t)
 	s.objects["secrets"] = []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "web", UID: firstUID, ResourceVersion: "7"}}}
@@ -552,7 +551,7 @@ func (l *turnstile) Wait(context.Context) error {
 	return nil
 }
 
-// TestFirstLook: a member is ready after two requests on one connection, whatever types it serves.
+// TestFirstLook: a member is ready after two requests on one connection, regardless of its types.
 func TestFirstLook(t *testing.T) {
 	s := newStub(t)
 	f := newFleet(t, s.URL)
@@ -799,7 +798,7 @@ func TestSetOffersClustersToPlacement(t *testing.T) {
 	}
 }
 
-// TestSame: Same reports whether the clusters of the hub still are as they were last reconciled, in all properties that
+// TestSame: Same compares the clusters of the hub with their state at the last reconciliation, in all properties that
 // matter to placement.
 func TestSame(t *testing.T) {
 	now := metav1.Now()

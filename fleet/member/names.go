@@ -21,7 +21,7 @@ const (
 	unclaimed standing = iota
 	// choosing: the status records a cluster, and the name has no rank yet.
 	choosing
-	// waiting: another name of the cluster chooses its rank, which may be lower.
+	// waiting: another name of the cluster is choosing its rank, which may be lower.
 	waiting
 	// inService: copies are written and deleted through this name.
 	inService
@@ -40,14 +40,14 @@ type decision struct {
 }
 
 // stand returns the standing of a FederatedCluster among all FederatedClusters of the hub. The result depends only on
-// the content of these objects, not on a clock or an answer of a cluster.
+// these objects. It does not depend on a clock or an answer of a cluster.
 //
 // Names choose their ranks like customers of Lamport's bakery draw numbers. The status of a name records the UID of the
 // cluster first. Then the name takes a rank above all ranks that it sees ([rankOf]). The name is served when it sees
 // its own rank, and sees no other name of the cluster with a lower rank or without one. A replica sees all
-// FederatedClusters in one watch, so a replica that sees a rank also sees all earlier writes. A name that records the
-// UID later therefore gets a higher rank, or is seen to choose. Hence two names are never served at the same time, and
-// a served name stays served: no member can replace it by claiming its UID.
+// FederatedClusters in one watch, so a replica that sees a rank also sees all earlier writes. Therefore a name that
+// records the UID later gets a higher rank, or the replica sees that it is still choosing. Hence two names are never
+// served at the same time, and a served name stays served: no member can replace it by claiming its UID.
 //
 // A name replaces another name only on request: its annotation names the other one, and its rank is higher.
 func stand(name string, all []corev1alpha1.FederatedCluster) decision {
@@ -131,10 +131,10 @@ func rankOf(name string, all []corev1alpha1.FederatedCluster) int64 {
 	return names[len(names)-1].Status.ClusterClaim + 1
 }
 
-// advance writes the next step of a name into the status of fc. Written reports whether there was a step. Settled
-// reports that no step is necessary, because the served name is known. If both are false, other names must take a step
-// first. Uid is the UID of the cluster, and all are the FederatedClusters, including the current fc. Patience is
-// whether the name still waits for others; see [unrecorded] and [unasked].
+// advance writes the next step of a name into the status of fc. The result written is true if there was a step. The
+// result settled is true if no step is necessary, because the served name is known. If both are false, other names must
+// take a step first. Uid is the UID of the cluster. All has the FederatedClusters, including the current fc. Patience
+// says whether the name still waits for others; see [unrecorded] and [unasked].
 func advance(fc *corev1alpha1.FederatedCluster, uid types.UID, all []corev1alpha1.FederatedCluster, patience bool) (written, settled bool) {
 	is := stand(fc.Name, all)
 	switch {
@@ -142,7 +142,7 @@ func advance(fc *corev1alpha1.FederatedCluster, uid types.UID, all []corev1alpha
 		fc.Status.ClusterUID, fc.Status.ClusterClaim = uid, 0
 		for i := range all {
 			if old := &all[i]; old.Name == replaces(fc) && old.Status.ClusterUID == uid {
-				fc.Status.APIResourceTypes = slices.Clone(old.Status.APIResourceTypes) // The copies have the versions that the cluster serves.
+				fc.Status.APIResourceTypes = slices.Clone(old.Status.APIResourceTypes) // The replaced name has discovered them on the same cluster.
 			}
 		}
 		return true, false
@@ -160,8 +160,9 @@ func advance(fc *corev1alpha1.FederatedCluster, uid types.UID, all []corev1alpha
 	}
 }
 
-// precedes returns a name with a lower rank than the served name, which the served name has not replaced. It would be
-// served once the replaced names are gone. So it raises its rank first, and the replaced names stay until then.
+// precedes returns a name that has a lower rank than the served name and that the served name has not replaced. If the
+// replaced names were gone, this name would be served. So it must first raise its rank, and the replaced names stay
+// until then.
 func precedes(uid types.UID, all []corev1alpha1.FederatedCluster) string {
 	names := namesOf(uid, all)
 	if len(names) == 0 {
@@ -177,7 +178,7 @@ func precedes(uid types.UID, all []corev1alpha1.FederatedCluster) string {
 }
 
 // unrecorded returns an older name that an earlier version served without a recorded cluster, and that should record
-// its cluster soon. Because of this, the older name is served if a cluster had two names in use.
+// its cluster soon. If a cluster had two names in use, the older one is therefore served.
 func unrecorded(own *corev1alpha1.FederatedCluster, all []corev1alpha1.FederatedCluster) (older string) {
 	if !own.Status.JoinPerformed {
 		return ""
@@ -210,8 +211,8 @@ func unasked(own *corev1alpha1.FederatedCluster, all []corev1alpha1.FederatedClu
 	return ""
 }
 
-// contested returns another name of the cluster that does not leave, or a name that may later prove to be one. As long
-// as it exists, the removal of own deletes no copies.
+// contested returns another name of the cluster that does not leave, or a name that may later prove to be one. While
+// such a name exists, the removal of own deletes no copies.
 func contested(own *corev1alpha1.FederatedCluster, all []corev1alpha1.FederatedCluster) (other string) {
 	for i := range all {
 		if placement.Contests(&all[i], own) {

@@ -174,7 +174,7 @@ func TestOlderNameIsServedAfterAnUpgrade(t *testing.T) {
 }
 
 // TestNameWaitsForOneThatWasNotAsked: a name has recorded its cluster. Another name at the same address is served with
-// an earlier UID, which may be that of the same cluster before it was rebuilt.
+// an earlier UID. The same cluster may have had this UID before it was rebuilt.
 func TestNameWaitsForOneThatWasNotAsked(t *testing.T) {
 	at := func(endpoint string) func(*corev1alpha1.FederatedCluster) {
 		return func(fc *corev1alpha1.FederatedCluster) { fc.Spec.APIEndpoint = endpoint }

@@ -113,7 +113,7 @@ func (n *Namespaces) Create(ctx context.Context, name, hub string, labels map[st
 	return err
 }
 
-// Patch changes a namespace by a JSON merge patch, which must contain the resourceVersion that it is for.
+// Patch changes a namespace by a JSON merge patch. The patch must contain the resourceVersion of the namespace.
 func (n *Namespaces) Patch(ctx context.Context, name string, mergePatch []byte) error {
 	_, err := n.api.patch(ctx, namespaces, types.NamespacedName{Name: name}, types.MergePatchType, mergePatch, metav1.PatchOptions{FieldManager: FieldManager})
 	return err
@@ -205,7 +205,7 @@ func (n *Namespaces) Empty(ctx context.Context, ns string) (bool, error) {
 	}
 	refused := map[action]error{}
 	for _, t := range found {
-		// Objects that cannot be deleted are not stored there, such as metrics of pods.
+		// Objects that cannot be deleted, such as the metrics of Pods, are not stored in the namespace.
 		if !t.Namespaced || !slices.Contains(t.Verbs, "list") || !slices.Contains(t.Verbs, "delete") || isEvent(t.GroupResource()) {
 			continue
 		}
@@ -244,5 +244,5 @@ func isNative(r schema.GroupResource, o metav1.Object) bool {
 	if r.Resource == "secrets" { // Kubernetes before 1.24 creates one.
 		return o.GetAnnotations()[corev1.ServiceAccountNameKey] == "default"
 	}
-	return placement.Native(r, o) != "" && placement.Parent(r, o) == "" // Objects that a workload has created count.
+	return placement.Native(r, o) != "" && placement.Parent(r, o) == "" // An object that a workload has created is not native.
 }

@@ -32,8 +32,8 @@ func (o *Objects) Read(ctx context.Context, gvr schema.GroupVersionResource, nam
 	return o.decode.copyOf(got, gvr.GroupResource()), nil
 }
 
-// ReadWritten is [Objects.Read] for an object whose last write had no answer. The read precedes or replaces another
-// write. So if the member does not answer, it counts as a failed write for [Member.Pause].
+// ReadWritten is [Objects.Read] for an object whose last write had no answer. The next write waits for this read or is
+// not necessary after it. So if the member does not answer, [Member.Pause] counts a failed write.
 func (o *Objects) ReadWritten(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName) (Copy, error) {
 	have, err := o.Read(ctx, gvr, name)
 	if ConcernsAll(err) || ConcernsType(err) {

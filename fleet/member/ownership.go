@@ -23,10 +23,10 @@ import (
 // FieldManager is the name under which Refract applies fields.
 const FieldManager = "refract"
 
-// Ownership is a set of fields of an object: those that Refract applied and that no other manager has changed or
-// removed since, with the time of the apply. A manager that changes a field takes it over. A write under the name of
-// Refract changes the time instead. So the Ownership of a changed copy differs from that after Refract's write.
-// Ownerships are comparable. The zero Ownership has no fields.
+// Ownership has the fields of an object that Refract applied and that no other manager has changed or removed since. It
+// also has the time of the apply. A manager that changes a field takes over its ownership. By contrast, a write under
+// the name of Refract changes the time. So each change of these fields changes the Ownership. Ownerships are
+// comparable. The zero Ownership has no fields.
 type Ownership struct {
 	fields *fieldSet
 	// at is the time of the last apply that changed values, in seconds since 1970, by the clock of the member's API
@@ -34,8 +34,7 @@ type Ownership struct {
 	at int64
 }
 
-// Hash identifies the set and the time: 16 hexadecimal characters, @, and the seconds
-// since 1970; or "" for no fields.
+// Hash identifies the set and the time: 16 hexadecimal characters, @, and the seconds since 1970; or "" for no fields.
 func (o Ownership) Hash() string {
 	if o.fields == nil {
 		return ""
@@ -43,8 +42,8 @@ func (o Ownership) Hash() string {
 	return o.fields.hash() + "@" + strconv.FormatInt(o.at, 10)
 }
 
-// Is reports whether the hash is that of o. A hash without a time, from an earlier version of Refract, is compared with
-// the fields alone.
+// Is reports whether o has this hash. A hash without a time comes from an earlier version of Refract, and is compared
+// with the fields alone.
 func (o Ownership) Is(hash string) bool {
 	if strings.Contains(hash, "@") {
 		return hash == o.Hash()
@@ -52,7 +51,7 @@ func (o Ownership) Is(hash string) bool {
 	return o.HasFieldsOf(hash)
 }
 
-// HasFieldsOf reports whether the hash is for the same fields, at any time.
+// HasFieldsOf reports whether the fields of o have this hash. The time in the hash does not matter.
 func (o Ownership) HasFieldsOf(hash string) bool {
 	fields, _, _ := strings.Cut(hash, "@")
 	if o.fields == nil {
@@ -61,8 +60,8 @@ func (o Ownership) HasFieldsOf(hash string) bool {
 	return fields == o.fields.hash()
 }
 
-// gained reports whether o has a field that before lacks, or another time. If only the digest of a set is kept, it
-// returns true in doubt.
+// gained reports whether o has a field that the earlier Ownership lacks, or another time. If only the digest of a set
+// is kept and the result is not certain, gained returns true.
 func (o Ownership) gained(before Ownership) bool {
 	switch {
 	case o.fields == nil || o == before:
@@ -74,7 +73,7 @@ func (o Ownership) gained(before Ownership) bool {
 	}
 }
 
-// AppliedWith reports whether both come from the same apply under the name of Refract.
+// AppliedWith reports whether o and other come from the same apply under the name of Refract.
 func (o Ownership) AppliedWith(other Ownership) bool { return o.at == other.at }
 
 // MayHave reports whether the set may have a field of the pattern. It searches only for the last key of the pattern. It
@@ -107,8 +106,8 @@ func (o Ownership) Has(field tree.Pattern) bool {
 	return o.set().Has(path)
 }
 
-// LostWithin reports whether all fields that are in o and not in now match the patterns. If the sets differ and only
-// the digest of one is kept, it returns false.
+// LostWithin reports whether every field that o has and now lacks matches one of the patterns. If the sets differ and
+// only the digest of one is kept, it returns false.
 func (o Ownership) LostWithin(now Ownership, fields []tree.Pattern) bool {
 	switch {
 	case o.fields == nil || o.fields == now.fields:
@@ -142,9 +141,10 @@ func keysOf(p fieldpath.Path) []string {
 // unnamed stands for the difference of two sets if only the digest of one is kept.
 const unnamed = "fields whose names are not kept"
 
-// Lost returns the fields that are in o and not in now, as .spec.template.spec.containers[name="web"].image, sorted. If
-// a field and its inner fields are lost, only the inner fields are returned. If the sets differ and only the digest of
-// one is kept, it returns [unnamed]. Fields of the patterns are left out.
+// Lost returns the fields that o has and now lacks, sorted, in the form
+// .spec.template.spec.containers[name="web"].image. Fields that match the patterns are left out. If a field and its
+// inner fields are lost, only the inner fields are returned. If the sets differ and only the digest of one is kept,
+// Lost returns [unnamed].
 func (o Ownership) Lost(now Ownership, but ...tree.Pattern) []string {
 	switch {
 	case o.fields == nil || o.fields == now.fields:
@@ -162,9 +162,9 @@ func (o Ownership) Lost(now Ownership, but ...tree.Pattern) []string {
 	return lost
 }
 
-// LostPointers returns the fields that are in o and not in now as JSON pointers, with * for an element of a list,
-// sorted and without duplicates. Fields of the patterns are left out. It returns nothing if only the digest of a set is
-// kept.
+// LostPointers returns the fields that o has and now lacks as JSON pointers, with * for an element of a list, sorted
+// and without duplicates. Fields that match the patterns are left out. If only the digest of a set is kept,
+// LostPointers returns nothing.
 func (o Ownership) LostPointers(now Ownership, but ...tree.Pattern) []string {
 	if o.fields == nil || o.fields == now.fields || !o.named() || !now.named() {
 		return nil
@@ -200,8 +200,8 @@ func (o Ownership) set() *fieldpath.Set {
 	return s
 }
 
-// ours returns the fields that Refract applied, by the managedFields of an object. If the account is nil or has no room
-// for the set, only the digest is kept.
+// ours returns the fields that Refract applied, according to the managedFields of an object. If the account is nil or
+// has no room for the set, only the digest is kept.
 func ours(managers []metav1.ManagedFieldsEntry, account *account) Ownership {
 	for i := range managers {
 		e := &managers[i]
@@ -216,11 +216,11 @@ func ours(managers []metav1.ManagedFieldsEntry, account *account) Ownership {
 	return Ownership{}
 }
 
-// unsigned reports whether no entry in managedFields explains the last write of an object since the apply. Then another
-// client may have written Refract's own fields under the name of Refract, within the same second: the times of entries
-// have a precision of a second. If otherThanStatus is set, entries of the status do not count, because controllers
-// write the status all the time. The comparison of times allows for small differences between the clocks of API
-// servers.
+// unsigned is for an object that was written after the apply in o. It reports whether managedFields have no entry of
+// another manager since the apply. Then another client may have changed Refract's fields under the name of Refract,
+// within the same second: the times of entries have a precision of a second. If otherThanStatus is set, entries for the
+// subresource status do not count, because controllers write the status all the time. The comparison of times allows
+// for small differences between the clocks of API servers.
 func (o Ownership) unsigned(managers []metav1.ManagedFieldsEntry, otherThanStatus bool) bool {
 	for i := range managers {
 		e := &managers[i]
@@ -234,9 +234,10 @@ func (o Ownership) unsigned(managers []metav1.ManagedFieldsEntry, otherThanStatu
 	return true
 }
 
-// conflictingManager returns the manager that took fields from Refract: the present owner of one of them, by itself or
-// through a subresource, like an autoscaler. If no manager owns them, as after a removal, it returns the last writer of
-// the object; "" if managedFields have no entry of that writer.
+// conflictingManager returns the manager that took fields from Refract. This is the manager that now owns one of the
+// fields, for example an autoscaler that writes through a subresource. If no manager owns them, for example because
+// they were removed, it is the last writer of the object. The result is "" if managedFields have no entry of that
+// writer.
 func conflictingManager(lost *fieldpath.Set, managers []metav1.ManagedFieldsEntry) string {
 	var owner, last *metav1.ManagedFieldsEntry
 	for i := range managers {
@@ -261,7 +262,8 @@ func conflictingManager(lost *fieldpath.Set, managers []metav1.ManagedFieldsEntr
 	}
 }
 
-// earlier compares times. An unknown time, such as that of a change through a subresource, counts as the earliest.
+// earlier compares times. An unknown time counts as the earliest, for example the time of a change through a
+// subresource.
 func earlier(a, b *metav1.Time) bool { return b != nil && (a == nil || a.Before(b)) }
 
 func touches(e *metav1.ManagedFieldsEntry, fields *fieldpath.Set) bool {
@@ -284,7 +286,7 @@ const setBytes = 250
 
 func (s *fieldSet) hash() string { return hex.EncodeToString(s.sum[:8]) }
 
-// ownerships are the sets in memory.
+// ownerships has all sets of owned fields in this process.
 var ownerships = newFieldSets()
 
 // fieldSets finds sets that are already in memory. A set without references is forgotten.

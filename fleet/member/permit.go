@@ -168,7 +168,7 @@ func permitMeta(namespace string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: PermitRole, Labels: labels}
 }
 
-// permitRules returns the rules of the Role. It returns no rule for no names, as a rule without a name covers all
+// permitRules returns the rules of the Role. Without names it returns no rule, because a rule without names covers all
 // Secrets.
 func permitRules(names []string) []rbacv1.PolicyRule {
 	if len(names) == 0 {

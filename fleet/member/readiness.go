@@ -27,7 +27,7 @@ var builtinGroups = []string{
 	"node.k8s.io", "policy", "rbac.authorization.k8s.io", "resource.k8s.io", "scheduling.k8s.io", "storage.k8s.io",
 }
 
-// acting are the types of these groups whose status says whether the object has reached its desired state. Objects of
+// acting are the types in builtinGroups whose status says whether the object has reached its desired state. Objects of
 // the other types are ready as soon as they exist, so their metadata suffices.
 var acting = []schema.GroupResource{
 	{Resource: "persistentvolumeclaims"},
@@ -77,8 +77,8 @@ func (d decoder) readinessOf(r *received) (refractv1alpha1.Readiness, string) {
 	return readiness, output.Cut(message, mostMessage)
 }
 
-// compute checks that the library can read a status, and lets the library compute the readiness. It also returns the
-// decoded parts of the object.
+// compute checks whether kstatus can read the status of an object, and lets kstatus compute the readiness. It also
+// returns the decoded parts of the object.
 func (d decoder) compute(r *received) (result *status.Result, u *unstructured.Unstructured, err error) {
 	defer rescue.To(&err, d.log, "reading the status of a copy", "kind", r.Kind, "namespace", r.Namespace, "name", r.Name)
 	if u, err = r.withStatus(); err != nil {
@@ -93,12 +93,11 @@ func (d decoder) compute(r *received) (result *status.Result, u *unstructured.Un
 	return result, u, err
 }
 
-// mostContainers is the maximum number of containers in a Pod. It is bounded because the library copies the status of
-// each.
+// mostContainers is the maximum number of containers in a Pod, because kstatus copies the status of each container.
 const mostContainers = 1000
 
-// checkContainers returns an error if a value in the status of a Pod's containers has another type than the library
-// assumes.
+// checkContainers returns an error if a value in the status of a Pod's containers does not have the type that kstatus
+// expects.
 func checkContainers(pod map[string]any) error {
 	const path = "status.containerStatuses"
 	value, _, err := unstructured.NestedFieldNoCopy(pod, "status", "containerStatuses")

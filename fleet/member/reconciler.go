@@ -63,15 +63,15 @@ type Reconciler struct {
 	SystemNamespace string
 	// Hub is the UID of the hub, which cannot be its own member; may be empty.
 	Hub types.UID
-	// Identity names this process in its user agent; may be empty.
+	// Identity names this process in the user agent of its requests; may be empty.
 	Identity string
 	// Leads reports whether this process leads. Another process does not connect to the clusters, and takes their
 	// readiness from the status that the leader has written. Nil means that this process always leads. When the result
 	// changes, [Set.Disown] or [Set.Recheck] must be called.
 	Leads func() bool
-	// Pending returns the deletions on a cluster that wait for approval; nil if no deletion waits. Known is false as
-	// long as the deletions are not known, as after a start; then the reported state stays. Each reconciliation calls
-	// Pending. It may be nil.
+	// Pending returns the deletions on a cluster that wait for approval; nil if no deletion waits. Known is false while
+	// the deletions are not known yet, for example after a start. Then the status keeps the deletions that it lists.
+	// Each reconciliation calls Pending. It may be nil.
 	Pending func(name string) (held *corev1alpha1.DeletionsHeld, known bool)
 	// Used returns the token of the last approved deletions on a cluster, if the approval is used up. It may be nil.
 	Used func(name string) string
@@ -117,7 +117,7 @@ func (r *Reconciler) leads() bool { return r.Leads == nil || r.Leads() }
 func (r *Reconciler) clustersOf(ctx context.Context, secret client.Object) []reconcile.Request {
 	var list corev1alpha1.FederatedClusterList
 	if err := r.Client.List(ctx, &list); err != nil {
-		return nil // The cache is not ready yet. Every cluster will be reconciled when it is.
+		return nil // The cache is not ready yet. When it is ready, every cluster will be reconciled.
 	}
 	var requests []reconcile.Request
 	for i := range list.Items {
@@ -207,8 +207,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if !fc.DeletionTimestamp.IsZero() {
 		next = leaveInterval
 		var free bool
-		// The cluster leaves in a later reconciliation than the one that found out, so that no earlier decision is
-		// still carried out.
+		// The first reconciliation after the deletion does not remove the finalizer, because a decision from before may
+		// still be carried out.
 		if h.leaving, free = r.release(fc, h, is); free && (wasLeaving || is.standing == duplicate) {
 			return again(r.setFinalizer(ctx, fc, controllerutil.RemoveFinalizer))
 		}
@@ -269,7 +269,7 @@ func (r *Reconciler) takeBack(ctx context.Context, fc *corev1alpha1.FederatedClu
 	return r.Client.Patch(ctx, fc, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
-// again turns a conflict into a retry without an error, and ignores that the object is gone.
+// again returns a delayed retry for a conflict, and no error for an object that does not exist any more.
 func again(err error) (reconcile.Result, error) {
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: retryInterval}, nil

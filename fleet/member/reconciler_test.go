@@ -192,8 +192,8 @@ func TestClusterLeavesWhenAllKnow(t *testing.T) {
 	}
 }
 
-// TestClusterIsLost: a cluster becomes not ready only after several probes without an answer. A single lost answer must
-// not notify the whole fleet.
+// TestClusterIsLost: a cluster becomes not ready only after several probes without an answer. After a single lost
+// answer, the objects of the hub must not all be decided again.
 func TestClusterIsLost(t *testing.T) {
 	s := newStub(t)
 	f := newFleet(t, s.URL)

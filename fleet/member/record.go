@@ -33,7 +33,8 @@ type record struct {
 	doubted    bool
 }
 
-// Bytes of a record with its map entry and without its strings, and bytes of the map of a namespace.
+// recordBytes is the size of a record and its map entry, without the strings. namespaceBytes is the size of the map of
+// a namespace.
 const (
 	recordBytes    = 200
 	namespaceBytes = 300
@@ -141,7 +142,7 @@ func (s origin) of(key Key) string {
 	return s.hub.String() + "/" + string(s.object.String()) + ending(key)
 }
 
-// ending returns the end of refractv1alpha1.SourceAnnotation for the source of a copy.
+// ending returns the end of the source annotation of a copy with this key: see [refractv1alpha1.SourceAnnotation].
 func ending(key Key) string {
 	return "/" + key.GroupResource.String() + "/" + key.Namespace + "/" + key.Name
 }

@@ -22,7 +22,7 @@ import (
 var (
 	// ErrUnidentified is returned for a member whose cluster the hub has not identified yet.
 	ErrUnidentified = errors.New("the hub has not identified it yet")
-	// ErrAnotherCluster is returned for a name that would replace the name of another cluster.
+	// ErrAnotherCluster is returned if a name or an address belongs to another cluster than the given member.
 	ErrAnotherCluster = errors.New("is another cluster")
 )
 
@@ -59,8 +59,8 @@ func onlyName(ctx context.Context, hub client.Reader, name string, uid types.UID
 	return &SecondNameError{Name: name, Served: chain[len(chain)-1].Name}
 }
 
-// OtherName returns the served name of the cluster of a FederatedCluster, if that is another name. Otherwise it returns
-// a second name of the cluster that prevents this one from leaving, if there is one.
+// OtherName returns in servedAs the served name of the cluster, if it differs from the name of the FederatedCluster.
+// Otherwise it returns in second another name of the cluster that prevents the FederatedCluster from leaving, if any.
 func OtherName(ctx context.Context, hub client.Reader, fc *corev1alpha1.FederatedCluster) (servedAs, second string, err error) {
 	all, err := clusters(ctx, hub)
 	if err != nil {
@@ -228,8 +228,8 @@ func createdFor(secret *corev1.Secret, fc *corev1alpha1.FederatedCluster) bool {
 		secret.Labels[refractv1alpha1.JoinedLabel] == "true" && secret.Annotations[refractv1alpha1.JoinedAnnotation] == string(fc.UID))
 }
 
-// OwnSecret returns the Secret with the credentials of a member, if it may be deleted with the member. Otherwise stays
-// is the reason why the Secret stays. Both are empty if the Secret does not exist.
+// OwnSecret returns the Secret with the credentials of a member, if it may be deleted with the member. Otherwise it
+// returns the reason why the Secret must not be deleted. Both results are empty if the Secret does not exist.
 func OwnSecret(ctx context.Context, hub client.Reader, namespace string, fc *corev1alpha1.FederatedCluster) (own *corev1.Secret, stays string, err error) {
 	if fc.Spec.SecretRef.Name == "" {
 		return nil, "", nil

@@ -15,7 +15,7 @@ type names struct {
 	// others.
 	renaming sync.Mutex
 
-	mu     sync.Mutex                        // Of the writers.
+	mu     sync.Mutex                        // The lock of the writers.
 	known  atomic.Pointer[map[string]string] // The successors of replaced names; never modified.
 	ending []*handover                       // Oldest first.
 }
@@ -64,7 +64,8 @@ func (n *names) succeed(from, to string) *handover {
 	return e
 }
 
-// endings returns the handovers of a name that are older than before, or all handovers of the name if before is nil.
+// endings returns the unfinished handovers of a name, oldest first. If the argument before is not nil, it returns only
+// those that are older than this handover.
 func (n *names) endings(name string, before *handover) (older []*handover) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -79,7 +80,7 @@ func (n *names) endings(name string, before *handover) (older []*handover) {
 	return older
 }
 
-// wait returns when all handovers of a name have ended.
+// wait waits until all handovers of a name have ended.
 func (n *names) wait(ctx context.Context, name string) error {
 	for _, e := range n.endings(name, nil) {
 		select {
@@ -120,8 +121,8 @@ func (s *Set) Successor(name string) string {
 	return to
 }
 
-// Hidden reports whether the hub has a cluster of this name without placements, because the cluster is not known to be
-// served under this name.
+// Hidden reports whether the hub has a FederatedCluster of this name that gets no placements, because it is not known
+// to be the served name of its cluster.
 func (s *Set) Hidden(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -58,8 +58,8 @@ func Recognize(ctx context.Context, fc *corev1alpha1.FederatedCluster, cfg *rest
 	return err
 }
 
-// Renew replaces the credentials in the Secret of a member with those of cfg, which must lead to the same cluster: see
-// [Recognize]. The controllers use the new credentials at once.
+// Renew writes the credentials of cfg into the Secret of a member. They must lead to the same cluster: see [Recognize].
+// The controllers use the new credentials at once.
 func Renew(ctx context.Context, hub client.Client, fc *corev1alpha1.FederatedCluster, secret *corev1.Secret, cfg *rest.Config) error {
 	if err := Recognize(ctx, fc, cfg); err != nil {
 		return err

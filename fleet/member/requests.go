@@ -16,21 +16,21 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// objectsClient makes requests for objects of any type. O is the Go type of an object in an answer, and L that of a
-// list. All requests about objects use it, so that no error contains values of sealed objects.
+// objectsClient makes requests for objects of any type. O is the Go type of an object in an answer. L is the Go type of
+// a list. All requests for objects use it, so that no error contains values of sealed objects.
 type objectsClient[O metav1.Object, L runtime.Object] struct {
 	rest rest.Interface
 	// accept and acceptList are the media types of answers.
 	accept, acceptList string
 }
 
-// metadataClient reads the metadata of objects, and wholeClient whole objects.
+// metadataClient reads the metadata of objects. wholeClient reads whole objects.
 type (
 	metadataClient = objectsClient[*metav1.PartialObjectMetadata, *metav1.PartialObjectMetadataList]
 	wholeClient    = objectsClient[*received, *receivedList]
 )
 
-// An API server that cannot reduce a type to its metadata may send whole objects.
+// The second media type is for API servers that cannot reduce a type to its metadata. They may send whole objects.
 const (
 	acceptMetadata     = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 	acceptMetadataList = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
@@ -53,9 +53,9 @@ func restClient(cfg *rest.Config, web *http.Client, decode runtime.Decoder) (*re
 	return rest.UnversionedRESTClientForConfigAndClient(cfg, web)
 }
 
-// at prepares a request for the objects of a type, in one namespace, or in all if the namespace is "". The member
-// chooses the names of its types, so at returns an error if such a name would change the path of the request. client-go
-// checks all other names.
+// at prepares a request for the objects of a type in one namespace. The namespace "" means all namespaces. The member
+// chooses the names of its types, so a name that would change the path of the request is an error. client-go checks all
+// other names.
 func at(r *rest.Request, gvr schema.GroupVersionResource, namespace string) (*rest.Request, error) {
 	if !isSegment(gvr.Group) || !isSegment(gvr.Version) || gvr.Version == "" {
 		return nil, fmt.Errorf("want an API group and a version that are valid in a path, got %q", gvr.GroupVersion())
@@ -105,7 +105,7 @@ func (c *objectsClient[O, L]) object(
 	return o, nil
 }
 
-// list reads one page of the objects of a type, in one namespace, or in all if the namespace is "".
+// list reads one page of the objects of a type in one namespace. The namespace "" means all namespaces.
 func (c *objectsClient[O, L]) list(ctx context.Context, gvr schema.GroupVersionResource, namespace string, o metav1.ListOptions) (page L, err error) {
 	r, err := at(c.rest.Get(), gvr, namespace)
 	if err != nil {

@@ -23,12 +23,12 @@ const (
 
 // resumption lets the watch of a type continue where it was interrupted. Without it, a reflector lists everything after
 // any error except a refused connection. If a short overload of this process interrupted a thousand watches, the
-// process would then request all copies of these members at once. One reflector uses a resumption, and calls one
-// function at a time.
+// process would then request all copies of these members at once. A resumption belongs to one reflector, and is not
+// safe for concurrent use.
 type resumption struct {
 	began  time.Time // The start of the last watch.
 	listed time.Time // The last request for a watch that begins with a list.
-	lost   time.Time // The time since which no watch could begin; zero if the last one did.
+	lost   time.Time // When the first of the failed requests for a watch failed; zero if the last one succeeded.
 }
 
 // pace waits until another watch may be requested. Lists is whether the watch begins with a list.

@@ -42,8 +42,8 @@ type rights struct {
 // code for other reasons.
 var denial = regexp.MustCompile(`is forbidden: User ".*" cannot ([a-z]{1,32}) resource "`)
 
-// lacking returns the missing right, if the error names one. The verb may differ from that of the request: an apply of
-// a missing object needs the right to create, too.
+// lacking returns the missing right, if the error names one. The missing verb may differ from the verb of the request:
+// an apply of a missing object needs the right to create, too.
 func lacking(a action, err error) (action, bool) {
 	if !apierrors.IsForbidden(err) {
 		return a, false
@@ -103,7 +103,7 @@ func (r *rights) describe() string {
 	for _, a := range r.all() {
 		what = append(what, a.verb+" "+a.resource.String())
 	}
-	what = slices.Compact(what) // A right in one namespace and in all namespaces has the same name.
+	what = slices.Compact(what) // The text omits the namespaces, so the same right may occur several times.
 	if len(what) == 0 {
 		return ""
 	}
@@ -135,8 +135,8 @@ func (c *connection) may(ctx context.Context, a action) bool {
 	return err == nil && json.Unmarshal(answer, review) == nil && review.Status.Allowed
 }
 
-// unserved returns the error of a request for objects of a type. API servers check rights before types, so the refusal
-// of a type that is not served becomes "not found".
+// unserved changes the error of a request from Forbidden to NotFound if the member does not serve the type: API servers
+// check rights before they check whether they serve the type. It returns any other error unchanged.
 func (c *connection) unserved(ctx context.Context, gvr schema.GroupVersionResource, err error) error {
 	if !apierrors.IsForbidden(err) || c.serves(ctx, gvr) {
 		return err

@@ -28,9 +28,9 @@ func resources(byGroup map[string][]string) map[schema.GroupResource]bool {
 }
 
 // Sealed reports whether the content of a type is confidential: readers of Propagations or logs may lack the right to
-// read the type, and must not learn its content there. This holds for all types that the role view does not read.
-// Additions of a cluster to that role, as for custom resources, do not count, because they may be revoked later. The
-// result decides which revisions are sealed, which reports have digests, and which answers of members are masked.
+// read the type, and must not learn its content there. This holds for all types that the role view does not read. Rules
+// that a cluster adds to that role, for example for custom resources, do not count, because they may be revoked later.
+// The result decides which revisions are sealed, which reports have digests, and which answers of members are masked.
 func Sealed(of schema.GroupResource) bool { return !readable[of] }
 
 // isSecret reports whether every value of a type is confidential.

@@ -22,8 +22,8 @@ import (
 const (
 	// unaskedInterval is the interval between two checks for Secrets that are not read any more.
 	unaskedInterval = time.Minute
-	// unaskedAfter is the time without a read after which a Secret is no longer watched. Clusters are reconciled much
-	// more often.
+	// unaskedAfter is the time without a read after which a Secret is no longer watched. The reconciliations of a
+	// cluster read its Secret much more often.
 	unaskedAfter = 5 * time.Minute
 	// mostSecretChanges is the maximum number of changes of Secrets that wait for a reconciliation.
 	mostSecretChanges = 4096
@@ -51,7 +51,7 @@ type Secrets struct {
 	changes   chan event.GenericEvent
 	now       func() time.Time
 
-	ctx     context.Context //nolint:containedctx // The lifetime of its watches.
+	ctx     context.Context //nolint:containedctx // The context of all watches.
 	stop    context.CancelFunc
 	watches sync.WaitGroup
 
@@ -59,8 +59,8 @@ type Secrets struct {
 	names map[string]*followed
 }
 
-// NewSecrets reads the Secrets of a namespace through a client for version v1 of the core group. The manager must start
-// it.
+// NewSecrets returns a reader for the Secrets of a namespace. It uses a client for version v1 of the core group. The
+// manager must start the reader.
 func NewSecrets(from cache.Getter, namespace string) *Secrets {
 	s := &Secrets{
 		from: from, namespace: namespace, changes: make(chan event.GenericEvent, mostSecretChanges), now: time.Now, names: map[string]*followed{},

@@ -46,10 +46,10 @@ type Set struct {
 	Ours func(key Key, c Copy) bool
 	// Emptied reports whether no work is left on a leaving cluster. It is called when the member has no copies.
 	Emptied func(name string) bool
-	// OnRename is called when a cluster is served under another name than before, after all work under the former name
-	// has ended. From then on, the data of the former name belongs to the new one. OnRename may block.
+	// OnRename is called when the served name of a cluster has changed, after all work under the former name has ended.
+	// From then on, the new name has the data of the former one. OnRename may block.
 	OnRename func(from, to string)
-	// Moved reports whether no Propagation has a row with a replaced name any more.
+	// Moved reports whether the rows of all Propagations have the new name instead of the replaced one.
 	Moved func(name string) bool
 	// Served waits until the types of the hub are known. It returns a function that reports whether the hub has a type,
 	// and the version that the hub prefers. Nil means that the hub has all types of all members.
@@ -83,7 +83,7 @@ type joined struct {
 	older    map[schema.GroupResource][]string // See [Set.Older].
 	owed     []corev1alpha1.PendingDeletion    // See [Set.Owed].
 	releases bool
-	waiting  time.Time // The time since which it waits for other names; zero if it does not wait.
+	waiting  time.Time // When it began to wait for other names; zero if it does not wait.
 	waitsAs  types.UID // The UID of its cluster at that time.
 }
 
@@ -178,7 +178,7 @@ func (s *Set) renew(m *Member) {
 }
 
 // doubt triggers an immediate identification of a member, because another name at its address was identified as the
-// cluster rival. It does this once for each rival.
+// cluster with the UID rival. It does this once for each rival.
 func (s *Set) doubt(name string, rival types.UID) {
 	if m := s.Get(name); m != nil && m.identity.doubt(rival) {
 		s.Recheck(name)
@@ -223,7 +223,8 @@ func (s *Set) Approved(name string) string {
 	return ""
 }
 
-// Held returns the deletions on the cluster that wait for approval, by its status. The result must not be modified.
+// Held returns the deletions on the cluster that wait for approval, according to its status. The result must not be
+// modified.
 func (s *Set) Held(name string) *corev1alpha1.DeletionsHeld {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -261,9 +262,9 @@ func (s *Set) rechecks() chan event.GenericEvent {
 	return s.again
 }
 
-// Disown ends all work on a cluster, and returns when its last request has ended. The cluster stays known.
-// Before the call, [Reconciler.Leads] must return false, or another name must be served; until this changes, no copies
-// are written under the name again. The caller must not hold a lock that OnCopy, OnListed or OnReadiness wait for.
+// Disown ends all work on a cluster, and waits for the end of the last request. The cluster stays known. Before the
+// call, [Reconciler.Leads] must return false, or another name must be served. Until this changes, no copies are written
+// under the name again. The caller must not hold a lock that OnCopy, OnListed or OnReadiness wait for.
 func (s *Set) Disown(name string) {
 	s.mu.Lock()
 	j := s.members[name]
@@ -340,8 +341,8 @@ type outlook struct {
 // observe records the current state of the cluster.
 func (s *Set) observe(fc *corev1alpha1.FederatedCluster, is outlook) { s.look(fc, is, false) }
 
-// look records the current state of the cluster. If first is set, it changes nothing for a connected cluster, and for
-// another known one only the deletions that its status lists.
+// look records the current state of the cluster. If first is set, it records only clusters that are not known yet. For
+// a known cluster without a connection, it then updates only the deletions that the status lists.
 func (s *Set) look(fc *corev1alpha1.FederatedCluster, is outlook, first bool) {
 	ready := is.ready
 	after := joined{
@@ -366,7 +367,7 @@ func (s *Set) look(fc *corev1alpha1.FederatedCluster, is outlook, first bool) {
 		s.names.appear(fc.Name)
 	}
 	if j != nil && first {
-		if j.member == nil { // While this process did not lead, its view may be old.
+		if j.member == nil { // This process may have missed changes of the status while it did not lead.
 			j.held = after.held
 			s.setOwed(fc.Name, j, fc.Status.PendingDeletions)
 		}
@@ -503,7 +504,7 @@ func proxyOf(cfg *rest.Config) string {
 	if cfg.Proxy == nil {
 		return ""
 	}
-	u, err := cfg.Proxy(nil) // It is the same for all requests.
+	u, err := cfg.Proxy(nil) // All requests have the same proxy.
 	if err != nil || u == nil {
 		return ""
 	}

@@ -23,9 +23,9 @@ func (e *SizeError) Error() string {
 		e.Bytes, MostSent)
 }
 
-// CheckSize returns an error if the body of a request, which may be in pieces, exceeds the limit of etcd. The size is
-// that of the JSON with each escape sequence counted as one byte, because Kubernetes stores its own types without
-// escape sequences. So a ConfigMap or Secret of the maximum size passes.
+// CheckSize returns an error if the body of a request exceeds the limit of etcd. The body may be in pieces. Each escape
+// sequence in the JSON counts as one byte, because Kubernetes stores its own types without escape sequences. So a
+// ConfigMap or Secret of the maximum size passes.
 func CheckSize(body ...[]byte) error {
 	size := 0
 	for _, piece := range body {
@@ -74,7 +74,8 @@ func CheckFields(object map[string]any) error {
 func leastSize(value any, size int) int {
 	switch v := value.(type) {
 	case string:
-		// An escape sequence counts as one byte. Among the escaped characters, only these two have more bytes.
+		// Each escape sequence counts as one byte. These two characters are the only escaped ones with more bytes in
+		// UTF-8.
 		return size + len(v) + 2 - 2*(strings.Count(v, "\u2028")+strings.Count(v, "\u2029"))
 	case map[string]any:
 		for key, of := range v {

@@ -49,19 +49,20 @@ func (l latch) close() {
 	}
 }
 
-// listRound is the list under way, or the next one; a watch may begin with a list, too. Copies are stored as they
-// arrive. Their differences are reported at the end of the list, because readers get no answers before.
+// listRound is the list under way or, between two lists, the next one. A watch may begin with a list, too. Copies are
+// stored as they arrive. Their differences are reported at the end of the list, because readers get no copies before
+// the first list has ended.
 type listRound struct {
 	round    uint32 // Its number. Each copy in the list is marked with it.
 	begun    bool   // Whether its first page has arrived.
 	streamed bool   // Whether the watch under way has shown an item of its list.
-	// older has the known versions of the copies for which the list has an older version. This happens if a write is
-	// answered during the list.
+	// older has the copies that the list shows in an older version than the known one, with the known version. This
+	// happens if a write is answered during the list.
 	older   map[types.NamespacedName]uint64
 	pending map[types.NamespacedName]difference
 }
 
-// shows notes the version of a copy in the list, and the known version.
+// shows records whether the list shows a copy in an older version than the known one.
 func (l *listRound) shows(name types.NamespacedName, version, known uint64) {
 	if version >= known {
 		delete(l.older, name)
@@ -73,10 +74,9 @@ func (l *listRound) shows(name types.NamespacedName, version, known uint64) {
 	l.older[name] = known
 }
 
-// isOfAnother reports whether the list belongs to another history than the known copies. Version is the version of the
-// list. The history differs if the list shows a copy in an older version than the known one, although the known version
-// is not newer than the list. This is the case after a restore of etcd from a snapshot with a revision raised above all
-// versions that clients may know (etcdctl snapshot restore --bump-revision).
+// isOfAnother reports whether etcd was restored from a snapshot with a revision raised above all versions that clients
+// may know (etcdctl snapshot restore --bump-revision). The argument is the version of the list. After such a restore, a
+// list shows a copy in an older version than the known one, although the list itself is newer than the known version.
 func (l *listRound) isOfAnother(version uint64) bool {
 	for _, known := range l.older {
 		if known <= version {
@@ -107,7 +107,7 @@ func (l *listRound) add(name types.NamespacedName, d difference) {
 	l.pending[name] = difference{d.content || before.content, d.readiness || before.readiness}
 }
 
-// halted is the state of a store that keeps no copies at the moment, with the reason.
+// halted says whether a store keeps no copies at the moment, and why. It also controls the watch.
 type halted struct {
 	over    error              // The copies exceed a bound. The store tries again after a rest.
 	rest    time.Time          // The end of the rest.
@@ -116,7 +116,7 @@ type halted struct {
 	ended   bool               // The copies are not needed any more.
 }
 
-// err returns the error of a list or watch that may not run; nil if it may.
+// err returns the reason why no list or watch may run; nil if it may run.
 func (h *halted) err() error {
 	switch {
 	case h.ended && h.over == nil:
@@ -132,7 +132,7 @@ func newStore(gvr schema.GroupVersionResource, bounds limits, d decoder) *store 
 	return &store{gvr: gvr, decode: d, synced: make(latch), records: newRecords(gvr.GroupResource(), bounds)}
 }
 
-// look returns a copy, and whether it is known to exist.
+// look returns a copy. The [Lookup] says whether the copy exists, or that this is not known.
 func (s *store) look(name types.NamespacedName) (Copy, Lookup) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -372,7 +372,8 @@ func (s *store) beginList(life context.Context) error {
 }
 
 // beginWatch is called when a watch begins. It returns an error if the watch must wait. End is the function that ends
-// the watch. GoesOn is set at the end of its list: from then on, another watch can continue it.
+// the watch. GoesOn is set at the end of the list with which the watch begins: from then on, another watch can continue
+// this one.
 func (s *store) beginWatch(end context.CancelFunc, goesOn *atomic.Bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -380,7 +381,7 @@ func (s *store) beginWatch(end context.CancelFunc, goesOn *atomic.Bool) error {
 		return err
 	}
 	if s.halted.unwatch != nil {
-		s.halted.unwatch() // The previous watch has ended.
+		s.halted.unwatch() // The previous watch has ended. This releases its context.
 	}
 	s.halted.unwatch, s.halted.goesOn = end, goesOn
 	return nil
@@ -469,8 +470,8 @@ func (s *store) endList(life context.Context, last []*copyEvent, listedAt uint64
 	return told, nil
 }
 
-// listedAt notes the version of a list, and reports whether it is older than before. Then the newer versions no longer
-// exist. The lock must be held.
+// listedAt notes the version of a list, and reports whether this version is older than the newest version seen. In that
+// case the newer versions no longer exist. The lock must be held.
 func (s *store) listedAt(version uint64) (setBack bool) {
 	setBack = version < s.seenAt
 	s.seenAt = version

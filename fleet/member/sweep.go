@@ -97,7 +97,7 @@ func (s *sweeper) close() {
 // sweep begins to watch every type that has copies on a member. So it also finds copies whose source was deleted while
 // Refract did not watch. This includes at most mostStrays types that the hub does not have. A type that may not be
 // listed is watched only when a copy is needed or missing. A type whose list fails for another reason is watched, too,
-// which repeats the list. Known types are not requested again.
+// so that the watch repeats the list. Known types are not requested again.
 type sweep struct {
 	api    *connection
 	copies *Copies

@@ -14,8 +14,8 @@ import (
 const (
 	dialTimeout   = 5 * time.Second
 	headerTimeout = requestTimeout + 5*time.Second // The only bound of watches; all other requests end earlier.
-	pingAfter     = 10 * time.Second               // A connection without traffic for this long is pinged,
-	pingTimeout   = 5 * time.Second                // and is closed if the ping has no answer.
+	pingAfter     = 10 * time.Second               // Time without traffic after which a connection is pinged.
+	pingTimeout   = 5 * time.Second                // Time without an answer after which a pinged connection is closed.
 	idleTimeout   = 90 * time.Second
 )
 
@@ -73,7 +73,7 @@ func wrapped(cfg *rest.Config, transport http.RoundTripper, t *currentToken, bou
 }
 
 // redirected is the error of a request that was answered with a redirect. Refract follows no redirects, because each
-// request has the credentials, whatever its destination.
+// request has the credentials, regardless of its destination.
 type redirected struct{ to string }
 
 // Error implements error. It omits path and query, which may differ each time.

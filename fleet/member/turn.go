@@ -23,15 +23,16 @@ func newTurns() *fair.Places {
 	return fair.New(fair.Options{Places: listsAtOnce, Apart: listsAtOnce / 2, Each: mostTypes, All: math.MaxInt})
 }
 
-// turn is the permission to list one type of a member. Lists of the type run one after the other. One goroutine uses
-// it.
+// turn is the permission to list one type of a member. Lists of the type run one after the other, so only one goroutine
+// uses the turn.
 type turn struct {
 	turns  *fair.Places // Nil if no list has to wait.
 	member string
 	end    context.CancelFunc // Nil before the first turn.
 }
 
-// take waits until a list may begin. The turn lasts until it is released, life ends, or longestTurn has passed.
+// take waits until a list may begin. The turn lasts until it is released, the context life ends, or longestTurn has
+// passed.
 func (t *turn) take(life context.Context) error {
 	t.give()
 	if t.turns == nil {

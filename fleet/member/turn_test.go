@@ -14,7 +14,7 @@ import (
 	"refract.dev/internal/poll"
 )
 
-// only has a single place, so that one turn may be held at a time.
+// only has a single place, so that lists run one at a time.
 func only() *fair.Places { return fair.New(fair.Options{Places: 1, Each: 2, All: 2}) }
 
 // TestTurn: a turn ends when it is released, when its member leaves, and after a time limit.

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Times after which types are checked again. The first applies to API groups that could not be discovered, or that have
-// a type which is no longer served. The second applies to types that the credentials may not list, the third to types
+// Times after which types are checked again. doubtfulAfter is for API groups that could not be discovered, and for
+// types that are no longer served. refusedAfter is for types that the credentials may not list. olderAfter is for types
 // that the member does not serve in the version that the hub prefers.
 const (
 	doubtfulAfter = 30 * time.Second
@@ -24,8 +24,8 @@ type unwatched struct {
 	mu sync.Mutex
 	// doubtful are API groups that could not be discovered. Their types may have copies.
 	doubtful map[string]bool
-	// refused are types that may not be listed. They may have copies. Since the refusal, no copy of such a type was
-	// needed or missing.
+	// refused are types that may not be listed. They may have copies. If a copy of such a type is needed or missing,
+	// the type is watched and is no longer here.
 	refused map[schema.GroupResource]refusal
 	// without are the types for which the last search found no copies. Later, only this process can create a copy of
 	// such a type, and it watches the type then.
@@ -46,14 +46,14 @@ type refusal struct {
 	err error
 }
 
-// doubt is the knowledge about a type without a watch.
+// doubt is the state of knowledge about the copies of a type without a watch.
 type doubt struct {
 	mayHave bool  // Whether the type may have copies.
-	unswept bool  // Whether a pending search is one of the reasons.
+	unswept bool  // Whether it may have copies because a search is pending.
 	err     error // The error that prevented an answer; nil if nothing failed.
 }
 
-// of returns the knowledge about a type.
+// of returns the state of knowledge about a type.
 func (u *unwatched) of(resource schema.GroupResource) doubt {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -69,8 +69,8 @@ func (u *unwatched) of(resource schema.GroupResource) doubt {
 	return d
 }
 
-// unswept reports whether not all types without a watch were searched since the member became ready. The lock must be
-// held.
+// unswept reports whether a search of all types without a watch is pending since the member became ready. The lock must
+// be held.
 func (u *unwatched) unswept() bool { return u.swept < u.asked }
 
 // complete reports whether all types were searched for copies, and all API groups were discovered.
@@ -80,7 +80,7 @@ func (u *unwatched) complete() bool {
 	return len(u.doubtful) == 0 && u.asked > 0 && !u.unswept()
 }
 
-// looked reports whether all types were searched for copies, as far as possible.
+// looked reports whether the last requested search of all types for copies has ended, even with an error.
 func (u *unwatched) looked() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -98,9 +98,9 @@ func (u *unwatched) wait() {
 	}
 }
 
-// doubts reports whether types without a known result may have copies, and the next search for them is due. Resting is
-// whether the watch of a type has ended because the member did not serve the type. Older is whether a type is not
-// served in the version that the hub prefers.
+// doubts reports whether the next search for copies is due, because types without a known result may have copies.
+// Resting says that the watch of a type has ended because the member did not serve the type. Older says that a type is
+// not served in the version that the hub prefers.
 func (u *unwatched) doubts(resting, older bool) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -143,7 +143,7 @@ func (u *unwatched) setDoubtful(groups map[string]bool) {
 	u.doubtful = groups
 }
 
-// admit counts a type that the hub does not have, unless there are too many of these.
+// admit counts another watched type that the hub does not have. It returns false if there are too many.
 func (u *unwatched) admit() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -176,8 +176,8 @@ func (u *unwatched) accept(resource schema.GroupResource) {
 	delete(u.refused, resource)
 }
 
-// hasNone records that a search found no copies of a type, and reports whether the result counts. It does not count if
-// another search was requested since, because the member may be another cluster then.
+// hasNone records that a search found no copies of a type, and reports whether the result counts. If another search was
+// requested meanwhile, it does not count, because the member may now be another cluster.
 func (u *unwatched) hasNone(resource schema.GroupResource, asked int) (known bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

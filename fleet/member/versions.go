@@ -36,7 +36,7 @@ func (v *versions) set(found []*ServedType, hub func(schema.GroupResource) (stri
 	return changed
 }
 
-// some reports whether the member has any of these types.
+// some reports whether the member has a type that it does not serve in the version that the hub prefers.
 func (v *versions) some() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()

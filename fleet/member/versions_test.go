@@ -81,8 +81,8 @@ func TestOlderVersions(t *testing.T) {
 	}
 }
 
-// TestOlderVersionsOfAMember: placement uses the versions in the status of a cluster, also if another replica has the
-// cluster.
+// TestOlderVersionsOfAMember: placement uses the versions in the status of a cluster, even if another replica connects
+// to the cluster.
 func TestOlderVersionsOfAMember(t *testing.T) {
 	told := 0
 	s := &Set{OnCopy: func(*Member, Key) {}, OnChange: func(string) { told++ }}

@@ -25,7 +25,7 @@ type watches struct {
 	observer observer
 
 	mu  sync.Mutex
-	all map[schema.GroupResource]*typeWatch // A type stays here once it was watched.
+	all map[schema.GroupResource]*typeWatch // Watched types are never removed.
 }
 
 // typeWatch is the watch of the copies of one type. The lock of [watches] guards it.
@@ -156,7 +156,7 @@ func reflect[O metav1.Object, L runtime.Object](
 				end()
 				return nil, w.onError(life, r.store, "watch", err)
 			}
-			ctx, done := w.api.limits.account.begin(ctx) // The error of a watch is read like any other answer.
+			ctx, done := w.api.limits.account.begin(ctx) // The answer to a failed request for a watch counts like any other answer.
 			defer done()
 			events, err := by.watch(resumable(ctx, &goesOn, &w.api.broke), gvr, o)
 			if lists && apierrors.IsInvalid(err) {
@@ -175,7 +175,7 @@ func reflect[O metav1.Object, L runtime.Object](
 	})
 }
 
-// onError records the result of a list or watch, unless its context has ended, and returns the error to fail with.
+// onError records the result of a list or watch, unless its context has ended. It returns the error for the reflector.
 func (w *watches) onError(life context.Context, s *store, verb string, err error) error {
 	resource := s.gvr.GroupResource()
 	err = brief(w.api.unserved(life, s.gvr, err))
@@ -224,7 +224,7 @@ func (w *watches) retire(ctx context.Context, t *typeWatch) {
 	})
 }
 
-// resume watches a type again that the member serves, possibly in another version, if its watch had ended.
+// resume watches a type again if its watch has ended. The member serves the type now, possibly in another version.
 func (w *watches) resume(gvr schema.GroupVersionResource) {
 	w.mu.Lock()
 	t := w.all[gvr.GroupResource()]

@@ -214,7 +214,7 @@ func TestResumption(t *testing.T) {
 		<-time.After(watchSpacing)
 		paceOf(true, 0)
 		paceOf(true, watchSpacing)
-		pace(0) // A watch after another kind of list begins at once.
+		pace(0) // Watches that begin with a list do not delay a watch that continues.
 		<-time.After(watchSpacing / 2)
 		paceOf(true, watchSpacing/2)
 		begins(nil, false, nil)

@@ -282,7 +282,8 @@ func unquoted(text string) string {
 	return b.String()
 }
 
-// word returns a word with its punctuation, if it may be shown after the words before it.
+// word returns a word with its punctuation, or [leftOut] if the word must not be shown. The result depends on the words
+// before it.
 func (w *wording) word(word string, before []string) string {
 	core := strings.Trim(word, punctuation)
 	if core == "" {

@@ -112,9 +112,9 @@ type Event struct {
 	Gone bool
 }
 
-// Follow calls see with all existing objects of the sources, and then with every change, until see returns true or an
-// error, or ctx ends. The changes of one source come in order. Follow continues after restarts of the hub. It returns
-// the error of see, of ctx, or of a rejected read.
+// Follow calls the function see with all existing objects of the sources, and then with every change. It ends when the
+// function returns true or an error, or when ctx ends. The changes of one source come in order. Follow continues after
+// restarts of the hub. It returns the error of the function, of ctx, or of a rejected read.
 func Follow(ctx context.Context, hub client.WithWatch, see func([]Event) (done bool, err error), sources ...Source) error {
 	ctx, stop := context.WithCancel(klog.NewContext(ctx, logr.Discard())) // The discarded logger suppresses lines about restarted watches.
 	var followers sync.WaitGroup

@@ -90,7 +90,7 @@ func (o *Object) GroupKind() schema.GroupKind {
 // String returns the object in the format of the command line: KIND/NAMESPACE/NAME, or KIND/NAME.
 func (o *Object) String() string { return o.named(strings.ToLower(o.Kind)) }
 
-// Full returns String with the group.
+// Full returns the object as [Object.String] does, with the group after the kind.
 func (o *Object) Full() string { return o.named(strings.ToLower(o.Kind) + "." + o.GroupKind().Group) }
 
 func (o *Object) named(kind string) string {
@@ -131,14 +131,14 @@ func (o *Object) Condition(conditionType string) *metav1.Condition {
 	return meta.FindStatusCondition(o.Status.Conditions, conditionType)
 }
 
-// Failed reports whether the rollout of the object was stopped, or the object failed on a cluster: its copy could not
-// be written, for example because the cluster is offline, or cannot become ready.
+// Failed reports whether the rollout of the object was stopped, or the object failed on a cluster. It failed there if
+// its copy cannot become ready or could not be written, for example because the cluster is offline.
 func (o *Object) Failed() bool {
 	return (o.Status.Rollout != nil && rollout.Stopped(o.Status.Rollout)) ||
 		slices.ContainsFunc(o.Status.Clusters, func(r refractv1alpha1.ClusterStatus) bool { return failed(&r) })
 }
 
-// Right reports whether the object is synced on all clusters, and is neither in progress nor failed on any.
+// Right reports whether the object is synced on all clusters, and no copy is in progress or failed.
 func (o *Object) Right() bool {
 	synced := o.Condition(refractv1alpha1.ConditionSynced)
 	return synced != nil && synced.Status == metav1.ConditionTrue &&
@@ -180,8 +180,8 @@ type Cluster struct {
 	Name string `json:"name"`
 	// Created is the creation time of the FederatedCluster.
 	Created metav1.Time `json:"created"`
-	// Copies is the number of objects with a copy on the cluster. Synced and Failed are the numbers of objects that are
-	// synced and that failed on the cluster.
+	// Copies is the number of objects with a copy on the cluster. Synced is the number of objects that are synced
+	// there. Failed is the number of objects that failed there.
 	Copies int `json:"copies"`
 	Synced int `json:"synced"`
 	Failed int `json:"failed"`
@@ -228,7 +228,7 @@ func NewClusters(members []corev1alpha1.FederatedCluster, objects []*Object) *Cl
 	return &Clusters{APIVersion: apiVersion, Kind: clustersKind, Clusters: clusters}
 }
 
-// Failed reports whether any cluster is not right.
+// Failed reports whether any cluster has a problem: see [Cluster.Right].
 func (c *Clusters) Failed() bool {
 	return slices.ContainsFunc(c.Clusters, func(c Cluster) bool { return !c.Right() })
 }
@@ -267,8 +267,8 @@ func (c *Cluster) Problems() []string {
 	return texts
 }
 
-// problems returns the conditions that are not as wanted. Offline is not among them: such a cluster is not Ready
-// either, and Ready has the reason.
+// problems returns the conditions that are not as wanted. It leaves out Offline, because an offline cluster is not
+// Ready either, and the condition Ready has the reason.
 func (c *Cluster) problems() []*corev1alpha1.ClusterCondition {
 	var found []*corev1alpha1.ClusterCondition
 	for _, good := range []struct {

@@ -316,7 +316,7 @@ func DriftText(d *refractv1alpha1.DriftStatus, now time.Time) string {
 	return note
 }
 
-// Clusters writes a table with a line for each cluster, followed by the problems. With wide, the table has more
+// Clusters writes a table with a line for each cluster, followed by the problems. If wide is set, the table has more
 // conditions.
 func (t *Text) Clusters(w io.Writer, c *Clusters, wide bool) error {
 	header := []string{"NAME", "READY", "COPIES", "SYNCED", "FAILED", "TAINTS", "AGE"}
