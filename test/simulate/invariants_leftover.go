@@ -130,7 +130,8 @@ func (o *oracle) reverted(w *World, key copyKey, report *unstructured.Unstructur
 	for _, c := range w.Clusters {
 		got, there := o.releases.got[placeKey{c, key}], o.copyOf(c, key)
 		names, _ := o.namesNow(c)
-		if got.target != r.Target.Name || there == nil || !o.isPlaced(c, key) || there.GetAnnotations()[refractv1alpha1.AppliedAnnotation] != got.hash {
+		if got.target != r.Target.Name || there == nil || !o.isPlaced(c, key) || there.GetAnnotations()[refractv1alpha1.AppliedAnnotation] != got.hash ||
+			o.isBack(c, key, r, there) {
 			continue
 		}
 		on := o.onHubNow(key)

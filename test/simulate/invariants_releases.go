@@ -25,11 +25,14 @@ type releases struct {
 	approved map[string]bool
 	// got has for each copy the target that its cluster got, with the hash of the target.
 	got map[placeKey]received
+	// good has the name of the revision that all clusters of an object may have: the target of its last Complete
+	// RolloutStatus.
+	good map[copyKey]string
 	// changed is the time of the last change of the governed objects or their rollout policies, by namespace; "" stands
 	// for all namespaces.
 	changed map[string]time.Time
-	// stored are the ControllerRevisions that were created.
-	stored map[string]bool
+	// stored are the ControllerRevisions that were created, by name.
+	stored map[string]storedPart
 }
 
 // record is a RolloutStatus that was stored on the hub, with the time of the write.
@@ -42,13 +45,17 @@ type record struct {
 type received struct{ target, hash string }
 
 func newReleases() releases {
-	return releases{records: map[copyKey][]record{}, approved: map[string]bool{}, got: map[placeKey]received{}, changed: map[string]time.Time{}, stored: map[string]bool{}}
+	return releases{
+		records: map[copyKey][]record{}, approved: map[string]bool{}, got: map[placeKey]received{}, good: map[copyKey]string{},
+		changed: map[string]time.Time{}, stored: map[string]storedPart{},
+	}
 }
 
 // recorded stores the RolloutStatus of a written Propagation, and checks its rollout.
 func (r *releases) recorded(o *oracle, p *Process, w apiserver.Write) {
 	if w.After == nil {
 		delete(r.records, reportKey(w.Before))
+		delete(r.good, reportKey(w.Before))
 		return
 	}
 	key, is := reportKey(w.After), rolloutOf(w.After)
@@ -68,12 +75,14 @@ func (r *releases) recorded(o *oracle, p *Process, w apiserver.Write) {
 	}
 	if is == nil {
 		delete(r.records, key)
+		delete(r.good, key)
 		return
 	}
 	var was *refractv1alpha1.RolloutStatus
 	if w.Before != nil {
 		was = rolloutOf(w.Before)
 	}
+	r.settle(key, was, is)
 	all := slices.Concat(r.records[key], []record{{time.Now(), is}})
 	for len(all) > 1 && time.Since(all[1].at) > outdated { // The newest RolloutStatus from before that time is valid at its beginning.
 		all = all[1:]
@@ -88,7 +97,7 @@ func (r *releases) recorded(o *oracle, p *Process, w apiserver.Write) {
 // RolloutStatus names (docs/design/rollouts.md#stored-revisions).
 func (r *releases) onRevision(o *oracle, p *Process, w apiserver.Write) {
 	if w.Before == nil {
-		r.stored[w.Name] = true
+		r.store(w.Name, o.partOf(w.After))
 		return
 	}
 	deleted := w.Before.GetDeletionTimestamp() == nil && (w.Verb == "delete" || w.Verb == "removed")
@@ -114,7 +123,7 @@ func names(is *refractv1alpha1.RolloutStatus, revision string) bool {
 // judgeStored checks that the new content of an object was stored on the hub before a cluster gets it. Otherwise no
 // later rollout could return to it.
 func (r *releases) judgeStored(o *oracle, p *Process, c *Cluster, key copyKey, is *refractv1alpha1.RolloutStatus) {
-	if !r.stored[is.Target.Object] {
+	if _, stored := r.stored[is.Target.Object]; !stored {
 		o.w.Failf(unreleased, "%s writes the newest content of %s to cluster %s, and no ControllerRevision of the hub has it: %s", p.Name, key, c.Name, is.Target.Object)
 	}
 }
@@ -236,7 +245,7 @@ func (o *oracle) endsReverted(p *Process, key copyKey, was, is *refractv1alpha1.
 	for _, c := range o.w.Clusters {
 		have, got := o.copyOf(c, key), o.releases.got[placeKey{c, key}]
 		if have != nil && o.isPlaced(c, key) && got.target == is.Target.Name && have.GetAnnotations()[refractv1alpha1.AppliedAnnotation] == got.hash &&
-			!o.wasReset(&c.Target) && !o.goesBack(p, c, is) {
+			!o.wasReset(&c.Target) && !o.goesBack(p, c, is) && !o.isBack(c, key, is, have) {
 			o.w.Failf(haltedOrReverted, "%s says that the rollout of %s is Reverted, and cluster %s has the new content", p.Name, key, c.Name)
 			return
 		}
@@ -522,6 +531,9 @@ func (r *releases) judge(o *oracle, p *Process, c *Cluster, key copyKey, w apise
 			o.releases.judgeStored(o, p, c, key, is)
 			return
 		}
+	}
+	if r.keeps(o, c, key, out.Clusters[at], w.After) {
+		return
 	}
 	invariant, phase := unreleased, "there is no record of a rollout"
 	if n := len(records); n > 0 {

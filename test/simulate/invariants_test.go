@@ -724,15 +724,20 @@ func TestInvariants(t *testing.T) {
 		}},
 	} {
 		t.Run(strings.ReplaceAll(tc.name, " ", "_"), func(t *testing.T) {
-			got := onBench(t, tc.do)
-			switch {
-			case tc.want == "" && got != nil:
-				t.Errorf("want nothing, got %v", got)
-			case tc.want != "" && got == nil:
-				t.Errorf("want %s, got nothing", tc.want)
-			case tc.want != "" && got.Invariant != tc.want:
-				t.Errorf("want %s, got %v", tc.want, got)
-			}
+			expect(t, tc.want, onBench(t, tc.do))
 		})
+	}
+}
+
+// expect fails the test unless this promise was broken; none if it is empty.
+func expect(t *testing.T, want string, got *Broken) {
+	t.Helper()
+	switch {
+	case want == "" && got != nil:
+		t.Errorf("want nothing, got %v", got)
+	case want != "" && got == nil:
+		t.Errorf("want %s, got nothing", want)
+	case want != "" && got.Invariant != want:
+		t.Errorf("want %s, got %v", want, got)
 	}
 }
