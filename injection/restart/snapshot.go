@@ -121,7 +121,7 @@ type workloadState struct {
 	notBefore       time.Time
 	reason, message string
 	// evicted is the UID of the last evicted pod. firstEviction is the time of the first eviction, and pods the number
-	// of pods at the last eviction.
+	// of pods before the last eviction. For owners of unknown kinds, the status has pods, too.
 	evicted       types.UID
 	firstEviction time.Time
 	pods          int
