@@ -261,12 +261,13 @@ func (w *applier) evict(ctx context.Context, namespace string, t touch, m *workl
 	m.evicted, m.changed, m.refused, m.progress = t.victim.uid, now, 0, ""
 	m.reason, m.message, m.notBefore = "", "", time.Time{}
 	m.contents = m.with(t.contents)
-	m.pods = 0
+	counted := 0
 	for _, p := range t.group.pods {
 		if p.counts() {
-			m.pods++
+			counted++
 		}
 	}
+	m.pods = max(m.pods, counted) // The replacement of the pod that was evicted before may still be missing.
 	if t.bounced {
 		m.reason, m.message = reasonBounced, "recreated pods lack injected items; the webhook may not have answered"
 		m.notBefore = now.Add(backoff(firstBounce, lastBounce, m.bounced))

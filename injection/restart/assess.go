@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/injection/inject"
 	"refract.dev/internal/output"
@@ -73,6 +75,8 @@ type judge struct {
 	policies map[string]*policy
 	currents map[string][]string
 	resumed  map[string]bool
+	// evicted are the numbers of pods of workloads of unknown kinds before the last eviction, according to the statuses.
+	evicted map[types.UID]int
 	// reverts are the workloads whose owners have removed the annotation, according to the statuses. The values are the
 	// messages there.
 	reverts map[string]string
@@ -85,6 +89,8 @@ func (j *judge) assess(g *group) *assessment {
 		m = workloadState{reverts: 2, reason: reasonReverts, message: message, notBefore: j.now.Add(firstRevert)}
 	}
 	m.ref = g.ref
+	// After a restart, or an eviction whose answer was lost, only the status has the number.
+	m.pods = max(m.pods, j.evicted[g.ref.uid])
 	a := &assessment{group: g, next: m, stale: map[string]int{}}
 	j.tally(a)
 	j.observe(a)

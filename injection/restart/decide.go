@@ -86,6 +86,7 @@ func (d *decision) readPolicies() {
 	j := &judge{
 		snapshot: d.snapshot, plan: d.plan,
 		policies: map[string]*policy{}, currents: map[string][]string{}, resumed: map[string]bool{}, reverts: map[string]string{},
+		evicted: map[types.UID]int{},
 	}
 	d.judge = j
 	for _, p := range d.policies {
@@ -104,6 +105,9 @@ func (d *decision) readPolicies() {
 		}
 		for _, name := range written.Current {
 			j.currents[name] = append(j.currents[name], p.name)
+		}
+		for _, e := range written.Evicted {
+			j.evicted[e.UID] = max(j.evicted[e.UID], int(e.Pods))
 		}
 		if written.Hash == p.hash {
 			st.before = *written
@@ -344,6 +348,9 @@ func (d *decision) consider(a *assessment) {
 		d.reserve(a)
 		d.wait(a)
 		return
+	}
+	if a.victim != nil {
+		a.next.pods = max(a.next.pods, a.counted) // For the status, which is written before the eviction.
 	}
 	d.occupy(a, a.fixable)
 	a.phase, a.reason, a.message = rolling, reasonRolling, "its pods are being recreated"

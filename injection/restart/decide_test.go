@@ -716,6 +716,29 @@ func TestDecide(t *testing.T) {
 			}(),
 			policies: map[string]string{"a": "Canary 0/1 [CloneSet/c], False Canary"},
 		},
+		"UnknownOwnersPodIsNotReplacedBeforeARestart": {
+			reason: "After a restart, the status has the earlier number of pods. The owner keeps its place, even if no pod can be created.",
+			snapshot: func() *snapshot {
+				s := scene(one(reached(refractv1beta1.PhaseCanary, 0, "CloneSet/c"), evictedOf("CloneSet/c", 3)),
+					append(three(), owner("CloneSet/c", pods(2, "a Stale")))...)
+				s.previous["CloneSet/c"] = workloadState{begun: noon.Add(-lag)} // Long enough for evictions by the former replica to be seen.
+				s.probes["CloneSet/c"] = probe{hash: "a", reason: "PodRefused", message: "quota", at: noon, retry: noon.Add(time.Second)}
+				return s
+			}(),
+			policies:  map[string]string{"a": "Canary 0/4 [CloneSet/c], False Canary"},
+			workloads: map[string][]string{"a": {"CloneSet/c 2 Rolling", "Deployment/x 3 Queued", "Deployment/y 3 Queued", "Deployment/z 3 Queued"}},
+		},
+		"UnknownOwnersPodIsReplacedAfterARestart": {
+			reason: "The owner has as many pods as before, so the next one is evicted.",
+			snapshot: func() *snapshot {
+				s := scene(one(reached(refractv1beta1.PhaseCanary, 0, "CloneSet/c"), evictedOf("CloneSet/c", 2)),
+					append(three(), owner("CloneSet/c", pods(1, "a Stale"), pods(1, "a Injected")))...)
+				s.previous["CloneSet/c"] = workloadState{begun: noon.Add(-lag)}
+				return s
+			}(),
+			touches:  []string{"evict c-0 of CloneSet/c"},
+			policies: map[string]string{"a": "Canary 0/4 [CloneSet/c], False Canary"},
+		},
 		"PolicyIsCreatedAgain": {
 			reason: "While the policy is deleted, no pod of the workload is stale, but the missing replacement is remembered.",
 			snapshot: func() *snapshot {

@@ -37,6 +37,17 @@ func reached(phase refractv1beta1.RolloutPhase, done int32, current ...string) f
 	}
 }
 
+// evictedOf sets the number of pods that an owner of an unknown kind, KIND/NAME, had before the last eviction. The status
+// must be set before.
+func evictedOf(name string, pods int32) func(*policy) {
+	return func(p *policy) {
+		r := owner(name).ref
+		p.status.Rollout.Evicted = append(p.status.Rollout.Evicted, refractv1beta1.EvictedWorkload{
+			APIVersion: r.apiVersion, Kind: r.kind, Name: r.name, UID: r.uid, Pods: pods,
+		})
+	}
+}
+
 func strategy(s refractv1beta1.RolloutStrategy) func(*policy) {
 	return func(p *policy) { p.rollout.Strategy = s }
 }

@@ -335,20 +335,31 @@ func (g *grouping) underWay(ctx context.Context, policies []*policy) {
 			kind, name, _ := strings.Cut(name, "/")
 			g.addWorkload(kind, name)
 		}
+		for _, e := range p.status.Rollout.Evicted {
+			g.addEvicted(ctx, ref{apiVersion: e.APIVersion, kind: e.Kind, name: e.Name, uid: e.UID})
+		}
 	}
 	for _, uid := range slices.Sorted(maps.Keys(g.ns.workloads)) {
 		m := g.ns.workloads[uid]
 		if m.ref.class() != classOther || m.evicted == "" || !g.now().Before(m.changed.Add(2*g.patience)) {
 			continue
 		}
-		if g.groups[uid] == nil {
-			if g.isDeleted(ctx, m.ref) {
-				continue
-			}
-			g.groups[uid] = &group{ref: m.ref, class: classOther}
-		}
-		g.selected[uid] = true
+		g.addEvicted(ctx, m.ref)
 	}
+}
+
+// addEvicted adds an owner of an unknown kind whose pod was evicted, unless it is deleted. Only the evicted pod may have
+// named it.
+func (g *grouping) addEvicted(ctx context.Context, r ref) {
+	of := g.groups[r.uid]
+	if of == nil {
+		if r.class() != classOther || g.isDeleted(ctx, r) {
+			return
+		}
+		of = &group{ref: r, class: classOther}
+		g.groups[r.uid] = of
+	}
+	g.selected[of.ref.uid] = true // It may have a topmost owner by now.
 }
 
 // isDeleted reports whether an owner of an unknown kind is deleted. If it cannot be read, it counts as existing.

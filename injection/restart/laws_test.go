@@ -331,9 +331,6 @@ func (w *world) disturb() {
 		clear(w.probes)
 		for _, s := range w.workloads {
 			w.unsure[s.name] = len(w.started[s.name]) > 0
-			for strings.HasPrefix(s.name, "CloneSet") && len(s.pods) < s.replicas {
-				s.pods = append(s.pods, w.pod(s, w.webhook, false)) // The new leader does not know the earlier number of pods.
-			}
 			s.show()
 		}
 	case 6:

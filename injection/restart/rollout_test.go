@@ -81,12 +81,18 @@ func newCluster(t *testing.T, manifests ...string) *cluster {
 		SubResourceCreate: cl.evict,
 	}).Build()
 	cl.client = fakes
-	cl.controller = newController(Options{Client: fakes, SystemNamespace: "refract-system", Log: logr.Discard(), Now: cl.time}, nil, events.NewFakeRecorder(1000))
-	cl.controller.queue = newQueue()
-	t.Cleanup(cl.controller.queue.ShutDown)
+	cl.takeOver()
 	cl.webhook = func() *inject.Set { return cl.namespace("shop").policies.set }
-	cl.look()
 	return cl
+}
+
+// takeOver replaces the controller by the one of another replica, which remembers nothing.
+func (c *cluster) takeOver() {
+	c.t.Helper()
+	c.controller = newController(Options{Client: c.client, SystemNamespace: "refract-system", Log: logr.Discard(), Now: c.time}, nil, events.NewFakeRecorder(1000))
+	c.controller.queue = newQueue()
+	c.t.Cleanup(c.controller.queue.ShutDown)
+	c.look()
 }
 
 // manifest decodes an object as a client does.
@@ -601,6 +607,20 @@ func TestTouchKeepsContents(t *testing.T) {
 	}
 }
 
+// TestEvictionKeepsNumber: the replacement of a pod is still missing when the next one is evicted because it is not ready.
+func TestEvictionKeepsNumber(t *testing.T) {
+	c := newCluster(t, policyText)
+	g := owner("CloneSet/c", pods(1, "db Stale"))
+	ns := c.namespace("shop")
+	ns.workloads = map[types.UID]workloadState{g.ref.uid: {pods: 2}}
+	if err := c.applier.touch(t.Context(), ns, touch{group: g, victim: g.pods[0].pod, policies: []string{"db"}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := ns.workloads[g.ref.uid].pods; got != 2 {
+		t.Errorf("want 2 pods before it counts as complete, got %d", got)
+	}
+}
+
 func TestReconcileForgetsResume(t *testing.T) {
 	c := newCluster(t, policyText, deploymentText, replicaSetText, podText)
 	c.reconcileAll(2)
@@ -747,6 +767,66 @@ func TestReconcileKeepsEvictions(t *testing.T) {
 	c.reconcileAll(1)
 	if len(c.namespaces) != 0 {
 		t.Errorf("want it forgotten in the end, got %v", c.namespaces)
+	}
+}
+
+// TestReconcileTakesOver: a pod of an owner of an unknown kind was evicted, and there is no other in its place yet. The
+// replica that evicted it ends.
+func TestReconcileTakesOver(t *testing.T) {
+	const clone = "Service/clone"
+	set := strings.NewReplacer("apiVersion: apps/v1, kind: Deployment, name: web, uid: Deployment/web",
+		"apiVersion: v1, kind: Service, name: clone, uid: Service/clone").Replace(replicaSetText)
+	second := strings.Replace(podText, "web-1-a", "web-1-b", 1)
+	injected := strings.NewReplacer("image: web", `image: web, env: [{name: DB_PORT, value: "6379"}]`).Replace(second)
+	for name, tc := range map[string]struct {
+		reason string
+		other  []string // The other pod.
+		refuse bool     // Whether trial pods are refused.
+		lost   bool     // Whether the answer to the eviction was lost, and the same replica goes on.
+	}{
+		"Stale": {
+			reason: "The next pod is evicted when the owner has as many pods as before.",
+			other:  []string{second},
+		},
+		"Refused": {
+			reason: "The owner keeps its place while the next pod cannot be evicted either.",
+			other:  []string{second}, refuse: true,
+		},
+		"Injected":   {reason: "The other pod has everything, and the owner is not available.", other: []string{injected}},
+		"None":       {reason: "No pod names the owner, which exists."},
+		"AnswerLost": {reason: "The pod was evicted, though the answer was an error.", other: []string{second}, lost: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, append([]string{policyText, podText, set, `{apiVersion: v1, kind: Service, metadata: {name: clone}}`}, tc.other...)...)
+			if tc.lost {
+				c.budget = errors.New("the connection was lost")
+				c.look()
+				if _, err := c.reconcile(t.Context(), "shop"); !errors.Is(err, c.budget) {
+					t.Fatalf("want the error of the eviction, got %v", err)
+				}
+				c.budget = nil
+			} else {
+				c.reconcileAll(2)
+				if !slices.Equal(c.evicted, []string{"web-1-a"}) {
+					t.Fatalf("want the first pod evicted, got %v", c.evicted)
+				}
+				c.takeOver()
+			}
+			c.evicted = nil
+			if err := c.client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1-a"}}); err != nil {
+				t.Fatal(err)
+			}
+			if tc.refuse {
+				c.webhook = nil
+			}
+			c.reconcileAll(2)
+			c.clock = c.clock.Add(2 * lag)
+			c.reconcileAll(3)
+			rollout := c.policy("db").Status.Rollout
+			if got := rollout.Current; len(c.evicted) > 0 || rollout.Done > 0 || !slices.Equal(got, []string{clone}) {
+				t.Errorf("%s\nwant no pod evicted, no owner done and %s in progress, got %v, %d and %v", tc.reason, clone, c.evicted, rollout.Done, got)
+			}
+		})
 	}
 }
 

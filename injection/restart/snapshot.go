@@ -122,8 +122,8 @@ type workloadState struct {
 	// notBefore is the earliest time at which the workload may be touched again. reason and message explain the delay.
 	notBefore       time.Time
 	reason, message string
-	// evicted is the UID of the pod that was evicted last. firstEviction is the time of the first eviction. pods is the
-	// number of pods at the last eviction.
+	// evicted is the UID of the last evicted pod. firstEviction is the time of the first eviction, and pods the number
+	// of pods before the last eviction. For owners of unknown kinds, the status has pods, too.
 	evicted       types.UID
 	firstEviction time.Time
 	pods          int

@@ -208,8 +208,16 @@ func (r *reporter) rollout(st *policyState) *refractv1beta1.RolloutStatus {
 	now := &refractv1beta1.RolloutStatus{Hash: st.hash, Done: int32(done), Workloads: int32(done + left)}
 	for _, a := range st.rolling {
 		now.Current = append(now.Current, a.ref.String())
+		if a.class == classOther && a.next.pods > 0 {
+			now.Evicted = append(now.Evicted, refractv1beta1.EvictedWorkload{
+				APIVersion: a.ref.apiVersion, Kind: a.ref.kind, Name: a.ref.name, UID: a.ref.uid, Pods: int32(a.next.pods),
+			})
+		}
 	}
 	slices.Sort(now.Current)
+	slices.SortFunc(now.Evicted, func(a, b refractv1beta1.EvictedWorkload) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
 	now.Phase, now.Message = st.phase(left)
 	now.Message = output.Cut(now.Message, mostMessage)
 	return now

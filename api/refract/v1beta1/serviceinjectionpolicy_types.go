@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // ServiceInjectionPolicy lists the environment variables, volumes and mounts that the consumers of a service need. Pods
@@ -399,9 +400,28 @@ type RolloutStatus struct {
 	// +listType=atomic
 	// +optional
 	Current []string `json:"current,omitempty"`
+	// Evicted lists the workloads in current whose pods are evicted one by one because Refract does not know their kind.
+	// +listType=atomic
+	// +optional
+	Evicted []EvictedWorkload `json:"evicted,omitempty"`
 	// Message is the reason why the rollout does not advance, if it does not.
 	// +optional
 	Message string `json:"message,omitempty"`
+}
+
+// EvictedWorkload is a workload of a kind that Refract does not know, with the number of its pods before the last
+// eviction. The next pod is evicted when it has as many again.
+type EvictedWorkload struct {
+	// APIVersion of the workload.
+	APIVersion string `json:"apiVersion"`
+	// Kind of the workload.
+	Kind string `json:"kind"`
+	// Name of the workload.
+	Name string `json:"name"`
+	// UID of the workload.
+	UID types.UID `json:"uid"`
+	// Pods is the number of its pods before the last eviction.
+	Pods int32 `json:"pods"`
 }
 
 // RolloutPhase is the phase of a rollout.
