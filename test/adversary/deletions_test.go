@@ -161,7 +161,7 @@ func (d *deletions) held(ctx context.Context, member string) (string, error) {
 	return fc.Status.Conditions[at].Message, nil
 }
 
-// waits waits until the message on every member contains each text of says and no text of rest.
+// waits returns when the message on every member contains each text of says and no text of rest.
 func (d *deletions) waits(says []string, rest ...string) {
 	d.Helper()
 	harness.Eventually(d.T, "deletions are held: "+strings.Join(says, ", "), func(ctx context.Context) error {

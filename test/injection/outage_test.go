@@ -295,8 +295,8 @@ type load struct {
 // time out.
 const atOnce = 20
 
-// start calls the function create at this rate per second, or more slowly on a slow machine, at most most times in
-// total.
+// start calls the function create at this rate per second, or more slowly on a slow machine. The argument most limits
+// the number of calls.
 func start(rate, most int, create func(ctx context.Context, i int) error) *load {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &load{stop: cancel}

@@ -102,7 +102,7 @@ type world struct {
 	made *definition
 }
 
-// definition is the definition of the pizzas: from is its manifest, and is is the object that the API server returned.
+// definition is the definition of the pizzas: its manifest, and the object that the API server returned.
 type definition struct {
 	from *unstructured.Unstructured
 	is   *apiextensionsv1.CustomResourceDefinition
