@@ -136,7 +136,7 @@ func (a *attack) note(err error) {
 	a.other = err
 }
 
-// judge logs the result of an attack, and fails the test if a request got an unexpected error or was not refused.
+// judge logs the result of an attack, and fails the test on an unexpected error, or if a forbidden request succeeded.
 func (a *attack) judge(t *testing.T) {
 	t.Helper()
 	t.Logf("%s: begun %d times, answered %d, refused %d: %v", a.name, a.begun.Load(), a.taken.Load()+a.refused.Load(), a.refused.Load(), shortened(a.first))

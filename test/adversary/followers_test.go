@@ -32,8 +32,8 @@ const (
 	opted    = `kubeadmiral.io/disable-following: "true"`
 )
 
-// TestFollowersNeedTheRight: a Secret or ConfigMap follows a workload that refers to it to the members. The API server
-// accepts such a reference only from a user who may get the Secret or ConfigMap.
+// TestFollowersNeedTheRight: Refract propagates a Secret or ConfigMap together with a workload that refers to it. The
+// API server accepts such a reference only from a user who may get the Secret or ConfigMap.
 func TestFollowersNeedTheRight(t *testing.T) {
 	t.Parallel()
 	ns, user := namespace(t)
@@ -250,8 +250,8 @@ func TestEveryKindIsAskedFor(t *testing.T) {
 	}
 }
 
-// TestOverridesNeedTheRight: an override that makes a Secret follow to members is accepted only if its author may get
-// the Secret, even if no workload names the override policy yet.
+// TestOverridesNeedTheRight: an override may add a reference to a Secret only if its author may get the Secret, even if
+// no workload names the override policy yet.
 func TestOverridesNeedTheRight(t *testing.T) {
 	t.Parallel()
 	ns, user := namespace(t)

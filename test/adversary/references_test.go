@@ -209,8 +209,8 @@ func (r *referrer) stays(t *testing.T, reason, secret, marker string) {
 	}
 }
 
-// TestReferencesOfOverrides: with an override policy, a user cannot make a Secret that she may not read follow to
-// members, or have it injected there.
+// TestReferencesOfOverrides: with an override policy, a user cannot make Refract propagate or inject a Secret that she
+// may not read.
 func TestReferencesOfOverrides(t *testing.T) {
 	t.Parallel()
 	r := &referrer{env: harness.New(t, harness.Topology{Members: 2, CRDs: true})}

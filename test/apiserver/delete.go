@@ -172,7 +172,7 @@ func (w *writing) precondition(u *unstructured.Unstructured, p *metav1.Precondit
 	return nil
 }
 
-// mark sets the deletion timestamp of an object, and increments its generation.
+// mark sets the deletion timestamp of an object. The first time, it also increments the generation.
 func mark(u *unstructured.Unstructured, now metav1.Time) {
 	if u.GetDeletionTimestamp() == nil {
 		if g := u.GetGeneration(); g > 0 {

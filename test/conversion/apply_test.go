@@ -77,8 +77,8 @@ func (s *scene) applied(name, stored string) {
 	}
 
 	// In v1alpha1, the version of the other manager, an annotation keeps the fields that only v1 has. After an apply,
-	// the API server removes fields that no manager owns any more. The annotation is a single field with another owner,
-	// so its values stay until a client removes them.
+	// the API server removes fields that no manager owns any more. The annotation is a single field, so values in it
+	// stay until a client removes them.
 	s.must(s.apply("new", v1, name, `{size: Large, retries: 5, steps: [c], ports: [
 		{name: ssh, number: 22}, {name: http, number: 80, protocol: TCP, targets: [{zone: b, weight: 3}]}]}`, false))
 	s.wantSpec("Fields without a manager are removed.", alpha, name, `{size: large, script: c, legacy: L, timeoutSeconds: 3, ports: [

@@ -48,8 +48,8 @@ var brief = scale{
 	// Longer than the time until a probe fails, 6 s + 2 s, and much longer than the time until all workers of the
 	// member wait for a response.
 	frozen: 9 * time.Second,
-	// Longer than the time until the circuit breaker has opened and has admitted two trial requests, 1 s + 2 s, each ±
-	// 20 %.
+	// Longer than the time until the circuit breaker has opened and has admitted two trial requests, 1 s + 2 s, each
+	// ±20%.
 	misbehaves: 4 * time.Second,
 	// Longer than a dozen changes.
 	refused: 2 * time.Second,

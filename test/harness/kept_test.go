@@ -113,8 +113,8 @@ func mustClose(t *testing.T, all ...*Env) {
 	}
 }
 
-// wantEmptied opens an Env, lets the function leave create objects, and closes it. Afterwards, a new Env must have the
-// initial state again. The Env with the new objects also has CRDs.
+// wantEmptied opens an Env with CRDs, calls leave, which creates objects, and closes the Env. Afterwards, a new Env
+// must have the initial state again.
 func wantEmptied(t *testing.T, of Topology, leave func(*testing.T, *Env)) {
 	t.Helper()
 	e := mustOpen(t, of)

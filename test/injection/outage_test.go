@@ -310,7 +310,7 @@ func start(rate, most int, create func(ctx context.Context, i int) error) *load 
 				return
 			case <-tick.C:
 			}
-			places <- struct{}{} // Waits until fewer than atOnce calls run; a call may end after ctx.
+			places <- struct{}{} // No select on ctx is necessary: a place becomes free when a call ends.
 			l.done.Go(func() {
 				defer func() { <-places }()
 				err := create(context.WithoutCancel(ctx), i)

@@ -446,7 +446,7 @@ func (o *oracle) blocked(report, on *unstructured.Unstructured) bool {
 }
 
 // withheld reports whether an override adds a reference to the object, and the leader (the object with the reference)
-// reports that it is not followed. The promise is "References without this permission do not travel, and the
+// reports that the object does not follow it. The promise is "References without this permission do not travel, and the
 // Propagation names them" in docs/guide/secure-the-hub.md. refract render propagates all references, because only the
 // hub knows the rights of users.
 func (o *oracle) withheld(key copyKey, out *render.Outcome) bool {

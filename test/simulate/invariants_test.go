@@ -276,8 +276,8 @@ func TestInvariants(t *testing.T) {
 		}))
 	}
 	// bakes marks a cluster as done 310 seconds after it got content whose wave has minReadySeconds 300, and 110
-	// seconds after the RolloutStatus has renamed the target. The copy is written again the time again before that,
-	// unless again is zero.
+	// seconds after the RolloutStatus has renamed the target. again is the time from a second write of the copy until
+	// then; zero means no second write.
 	bakes := func(b *bench, object, nonce string, again time.Duration) {
 		of := governed(b)
 		policy := b.hub("alice").get(kindRollout, "shop", "careful")

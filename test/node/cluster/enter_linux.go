@@ -28,8 +28,9 @@ const (
 )
 
 // Enter runs the tests of a package in an isolated environment: with separate processes, mounts, network and cgroups.
-// It returns only in the process that runs the tests. All processes in the environment end with this one, even if it is
-// killed. If the machine lacks a requirement, Enter ends the process with an error that names the requirement.
+// It returns only in the process that runs the tests. All processes in the environment end with the tests, even if the
+// tests are killed. If the machine lacks a requirement, Enter ends the process with an error that names the
+// requirement.
 func Enter() {
 	flag.Parse()
 	if list := flag.Lookup("test.list"); list != nil && list.Value.String() != "" {
