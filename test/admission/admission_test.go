@@ -50,8 +50,9 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// register makes the API server call the webhook for ConfigMaps whose label review is a version of AdmissionReview, or
-// "ignored" for a webhook whose failures are ignored.
+// register creates mutating and validating webhooks for ConfigMaps. The value of the label "review" selects the
+// webhook: "v1" and "v1beta1" name the version of the AdmissionReview; the API server ignores failures of the webhook
+// "ignored".
 func register(ctx context.Context, server *httptest.Server) error {
 	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "admission"}}
 	validating := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "admission"}}
@@ -82,7 +83,7 @@ func register(ctx context.Context, server *httptest.Server) error {
 	if err := errors.Join(shared.client.Create(ctx, mutating), shared.client.Create(ctx, validating)); err != nil {
 		return err
 	}
-	// An API server calls a new webhook after a moment.
+	// The API server starts to call a new webhook only after a moment.
 	return harness.Await(ctx, func(ctx context.Context) error {
 		for _, label := range []string{"v1", "v1beta1", "ignored"} {
 			probe := configMap("probe", label, map[string]string{"deny": "not yet"})
@@ -102,7 +103,8 @@ func configMap(name, review string, data map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"review": review}}, Data: data}
 }
 
-// handler serves both webhooks. The object tells the validating webhook its answer.
+// handler serves the mutating and the validating webhook. The data of an object determine the response of the
+// validating webhook.
 func handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/mutate", admission.Mutating(admission.Default("v1", "ConfigMap", func(_ context.Context, _ *admission.Request, c *corev1.ConfigMap) error {
@@ -206,7 +208,7 @@ func TestKubectl(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out, _ := shared.env.KubectlSays("hub", fmt.Sprintf(manifest, tc.data), "create", "--dry-run=server", "-f", "-") // The test compares its text.
+			out, _ := shared.env.KubectlSays("hub", fmt.Sprintf(manifest, tc.data), "create", "--dry-run=server", "-f", "-") // The output includes the error.
 			if diff := cmp.Diff(tc.want, out); diff != "" {
 				t.Errorf("-want, +got:\n%s", diff)
 			}

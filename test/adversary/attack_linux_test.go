@@ -33,15 +33,16 @@ import (
 const (
 	// steady is the number of objects of each tenant that stay unchanged.
 	steady = 10
-	// podsPerSecond is the number of pods that all tenants together create on one member, as dry runs, beside the pods
-	// of their Deployments.
+	// podsPerSecond is the number of pods that the tenants together create per second on one member, as dry runs. The
+	// pods of their Deployments are not included.
 	podsPerSecond = 10
 	// evil is the namespace of the hostile tenant, and mallory is her user name.
 	evil, mallory = "evil", "mallory"
-	// secret is a part of the names, keys and values of the other tenants' objects, and of the Secret in mallory's own
-	// namespace that she may not read. She never sends it: if an answer to her contains it, the answer leaks.
+	// secret is a part of the names, keys and values of the other tenants' objects, and of a Secret in mallory's own
+	// namespace that she may not read. She never sends this text herself, so a response to her that contains it is a
+	// leak.
 	secret = "hush-7f3a9c"
-	// injecting is the member whose pods are checked.
+	// injecting is the member on which the test checks the injection.
 	injecting = "member-1"
 )
 
@@ -71,9 +72,9 @@ type siege struct {
 	told       []string // Answers to mallory that contain the secret.
 }
 
-// TestFleetUnderAttack runs all known attacks of a tenant on other tenants at once, beside a member that sends invalid
-// answers, and checks that the other tenants are not affected. With REFRACT_SOAK=1 it takes ten minutes, and also
-// compares the propagation delays of the other tenants during the attack with the delays before it.
+// TestFleetUnderAttack runs all known attacks of a tenant on other tenants at once, while one member sends invalid
+// responses, and checks that the other tenants are not affected. With REFRACT_SOAK=1 it takes ten minutes, and also
+// compares the propagation delays of the other tenants during the attack with those before it.
 func TestFleetUnderAttack(t *testing.T) {
 	quiet, attacked := time.Duration(0), 20*time.Second
 	soak := soaking()
@@ -300,7 +301,7 @@ func (s *siege) live(phase string, during time.Duration) map[string][]time.Durat
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), during)
 	defer cancel()
-	const cycle, rollout = 4 * time.Second, 20 * time.Second // Long enough to leave time for the API servers on two processors.
+	const cycle, rollout = 4 * time.Second, 20 * time.Second // Shorter cycles would overload the API servers on a machine with two processors.
 	var mu sync.Mutex
 	took := map[string][]time.Duration{}
 	note := func(what string, began time.Time) {
@@ -347,7 +348,7 @@ func (s *siege) live(phase string, during time.Duration) map[string][]time.Durat
 	return took
 }
 
-// every calls do at once and then at each interval, until ctx ends.
+// every calls the function do at once and then at each interval, until ctx ends.
 func every(ctx context.Context, interval time.Duration, do func(n int)) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -420,8 +421,8 @@ func (s *siege) arrived(ns, name, size string) error {
 	return nil
 }
 
-// guardMemory kills a program that takes more memory than the limit in its manifest, as Kubernetes would, until over is
-// called.
+// guardMemory kills a program that uses more memory than the limit in its manifest, as Kubernetes would. A call of over
+// ends the check.
 func (s *siege) guardMemory() (over func()) {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
@@ -472,7 +473,8 @@ func (s *siege) limit(manifest string) int64 {
 	return 0
 }
 
-// as returns mallory's client of a cluster, which checks the warnings that she gets.
+// as returns a client of a cluster with mallory's credentials. The client checks the warnings from the API server for
+// the secret.
 func (s *siege) as(cluster string) client.Client {
 	s.Helper()
 	cfg, err := s.Config(cluster)
@@ -489,7 +491,7 @@ type ear struct{ *siege }
 
 func (l ear) HandleWarningHeader(_ int, _, text string) { l.note(text) }
 
-// note keeps an answer to mallory if it contains the secret.
+// note records a text that mallory received, if the text contains the secret.
 func (s *siege) note(text string) {
 	if !strings.Contains(text, secret) {
 		return
@@ -528,8 +530,8 @@ func (s *siege) judge(attacks []*attack, uids map[string]types.UID) {
 		s.pods.Load(), len(s.uninjected), lost, len(uids), len(s.told))
 }
 
-// judgePods wants all pods of the benign tenants injected. In the short form, other tests run at the same time. An
-// injector that gets no processor for two seconds admits a pod unchanged, and logs that it did.
+// judgePods fails the test if pods of the benign tenants were not injected. The short form runs beside other tests, so
+// it tolerates pods that the API server admitted unchanged because the injector did not answer in time.
 func (s *siege) judgePods() {
 	s.Helper()
 	unanswered, err := s.Unanswered(injecting, "pods", "tenant-")
@@ -569,8 +571,8 @@ func (s *siege) read() {
 	}
 }
 
-// unharmed returns an error unless the objects that clusters create for themselves are unmarked, and Refract has
-// reverted the forged write to the hostile tenant's own copy.
+// unharmed returns an error if Refract has taken over the root CA's ConfigMap, which each cluster creates itself, or
+// has not reverted the forged write to the hostile tenant's own copy.
 func (s *siege) unharmed() error {
 	for _, m := range s.Members {
 		ca := &corev1.ConfigMap{}

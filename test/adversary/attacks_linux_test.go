@@ -55,7 +55,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: mallory}]
 {apiVersion: v1, kind: ConfigMap, metadata: {name: mine, namespace: evil, labels: {kubeadmiral.io/propagation-policy-name: everywhere}}, data: {size: "1"}}
 `
 
-// hostileMember is the manifest of her objects and rights on a member.
+// hostileMember is the manifest of the hostile tenant's objects and rights on a member.
 const hostileMember = `
 {apiVersion: v1, kind: Namespace, metadata: {name: evil}}
 ---
@@ -73,7 +73,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: mallory}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: mallory}]
 `
 
-// byImage sets the name of a Secret by an image path.
+// byImage is an override of an image whose path points to the name of a Secret.
 const byImage = `image: [{imagePath: /spec/template/spec/volumes/0/secret/secretName, operations: [{imageComponent: Repository, value: theirs}]}]`
 
 // stored are the objects that mallory stores while no webhook runs.
@@ -101,20 +101,20 @@ type attack struct {
 	name string
 	// every is the interval. It is longer for actions that cost the API servers much, since all share two processors.
 	every time.Duration
-	// do runs the action once, and returns the error of its answer.
+	// do sends the request once and returns the error.
 	do func(ctx context.Context, n int) error
-	// why is a part of each refusal; empty if the action is allowed.
+	// why is a text that the error of each request must contain; empty if the requests are allowed.
 	why string
 
 	begun, taken, refused atomic.Int64
 	mu                    sync.Mutex
-	first, other          error // The first refusal, and the last one without an accepted reason.
+	first, other          error // first is the first error; other is the last error without an expected text.
 }
 
-// heavily is the interval of the requests of each attack with heavy pods.
+// heavily is the interval between the requests of attacks with large pods.
 const heavily = 200 * time.Millisecond
 
-// busy are parts of the answers to too many requests.
+// busy lists expected texts in the errors of overloaded servers.
 var busy = []string{"too many", "it takes too long: try again", "busy", "context deadline exceeded", "Client.Timeout", "has been modified"}
 
 func (a *attack) note(err error) {
@@ -136,7 +136,7 @@ func (a *attack) note(err error) {
 	a.other = err
 }
 
-// judge logs the result of an attack, and wants a reason in every refusal.
+// judge logs the result of an attack, and fails the test on an unexpected error, or if a forbidden request succeeded.
 func (a *attack) judge(t *testing.T) {
 	t.Helper()
 	t.Logf("%s: begun %d times, answered %d, refused %d: %v", a.name, a.begun.Load(), a.taken.Load()+a.refused.Load(), a.refused.Load(), shortened(a.first))
@@ -300,7 +300,7 @@ var outsider = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transpor
 	TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, MaxIdleConnsPerHost: 8,
 }}
 
-// anonymous sends a webhook reviews that do not come from an API server.
+// anonymous sends AdmissionReviews to a webhook without the API server's client certificate.
 func (s *siege) anonymous(webhook int) func(context.Context, int) error {
 	path, kind := "/validate/policies", "OverridePolicy"
 	if webhook == 1 {
@@ -362,7 +362,7 @@ func (s *siege) slowly(ctx context.Context, _ int) error {
 	return nil
 }
 
-// rogue returns the access to a member that sends invalid answers, some of them endless.
+// rogue starts a member that sends invalid responses, some of which never end, and returns the access to it.
 func rogue(t *testing.T) harness.Access {
 	t.Helper()
 	var n atomic.Int64

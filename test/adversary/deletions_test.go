@@ -62,8 +62,9 @@ func (d *deletions) run(args ...string) {
 	harness.Eventually(d.T, "the controllers are ready", d.controllers.Ready)
 }
 
-// tenant creates a namespace with a policy and n objects that it places on all members. It waits for the copies and the
-// Propagations: the deletion of an object without a Propagation would look like an object that the hub has lost.
+// tenant creates a namespace with a policy that places on all members, and n objects. It waits for the copies and the
+// Propagations. If an object were deleted before it has a Propagation, the guard would take the object for one that the
+// hub has lost.
 func (d *deletions) tenant(ns string, n int) {
 	d.Helper()
 	d.must(harness.ApplyAll(d.Context(), d.clients["hub"], strings.ReplaceAll(`
@@ -100,7 +101,8 @@ func (d *deletions) drop(ns string, first, last int) {
 	d.each(first, last, func(name string) error { return d.Delete(d.Context(), "hub", "configmap", ns, name) })
 }
 
-// each calls do for the objects first to last-1, all at once: slow deletions may need no approval.
+// each calls the function do for the objects first to last-1 in parallel. Slow, sequential deletions may need no
+// approval.
 func (d *deletions) each(first, last int, do func(name string) error) {
 	d.Helper()
 	errs := make([]error, last-first)
@@ -131,8 +133,8 @@ func (d *deletions) left(ns string, n int) {
 	harness.Eventually(d.T, fmt.Sprintf("%d copies in namespace %s", n, ns), func(ctx context.Context) error { return d.has(ctx, ns, n) })
 }
 
-// keeps fails the test if too many of the n copies are gone. On a busy machine, the guard may see the deletions at
-// different times, and it lets the greater of ten and three in ten copies go without approval.
+// keeps fails the test if too many of the n copies are gone. On a busy machine, the guard may see the deletions in
+// several portions, and lets at most ten copies go without approval, or 30% of n if that is more.
 func (d *deletions) keeps(ns string, n int) {
 	d.Helper()
 	for _, m := range d.Members {
@@ -144,7 +146,7 @@ func (d *deletions) keeps(ns string, n int) {
 	}
 }
 
-// held returns the message of a member's condition DeletionsHeld; empty if no deletion waits there.
+// held returns the message of a member's condition DeletionsHeld; empty if no deletion waits for approval.
 func (d *deletions) held(ctx context.Context, member string) (string, error) {
 	fc := &corev1alpha1.FederatedCluster{}
 	if err := d.clients["hub"].Get(ctx, types.NamespacedName{Name: member}, fc); err != nil {
@@ -159,7 +161,7 @@ func (d *deletions) held(ctx context.Context, member string) (string, error) {
 	return fc.Status.Conditions[at].Message, nil
 }
 
-// waits returns when the message of every member contains all of says and none of rest.
+// waits returns when the message on every member contains each text of says and no text of rest.
 func (d *deletions) waits(says []string, rest ...string) {
 	d.Helper()
 	harness.Eventually(d.T, "deletions are held: "+strings.Join(says, ", "), func(ctx context.Context) error {
@@ -200,7 +202,7 @@ func (d *deletions) nothingWaits() {
 func (d *deletions) approve() {
 	d.Helper()
 	for _, m := range d.Members {
-		harness.Eventually(d.T, "approving the deletions on "+m, func(context.Context) error { // Repeated, because further deletions may come to wait meanwhile.
+		harness.Eventually(d.T, "approving the deletions on "+m, func(context.Context) error { // Repeated: further deletions may need approval.
 			_, err := d.Refract("approve", m, "--yes", "--kubeconfig", d.Kubeconfig("hub"))
 			return err
 		})
@@ -242,9 +244,9 @@ func TestDeletionsThatNobodyAskedFor(t *testing.T) {
 	d.label(a, 0, many, "")
 	d.waits([]string{"copies in namespace " + a + ", whose objects no longer request propagation", "refract approve "})
 	d.drop(b, 0, 1)
-	d.left(b, 7) // The copy of a deleted object of tenant b is deleted,
+	d.left(b, 7) // The user has deleted an object of tenant b.
 	d.label(b, 1, 2, "")
-	d.left(b, 6) // and so is one whose object has lost its label: it is only one.
+	d.left(b, 6) // An object of tenant b has lost its label. A single deletion needs no approval.
 	d.waits([]string{"in namespace " + a}, b)
 	d.keeps(a, many)
 	out, err := d.Refract("get", "clusters", "--kubeconfig", d.Kubeconfig("hub"))
@@ -255,8 +257,8 @@ func TestDeletionsThatNobodyAskedFor(t *testing.T) {
 	d.left(a, 0)
 }
 
-// TestDeletionsThatNobodySaw: deletions wait if the objects were deleted while the controllers were down, or together
-// with their namespace.
+// TestDeletionsThatNobodySaw: deletions wait for approval if the objects were deleted while the controllers were down,
+// or together with their namespace.
 func TestDeletionsThatNobodySaw(t *testing.T) {
 	t.Parallel()
 	d := startDeletions(t)

@@ -137,8 +137,8 @@ func runAs(ctx context.Context, kubeconfig string) error {
 	if err != nil {
 		return err
 	}
-	// Tests that end at the same time delete many copies. The guard would hold these deletions back, and no test here
-	// is about the guard.
+	// Tests that end at the same time delete many copies. The deletion guard, which no test here is about, would hold
+	// these deletions back. So its threshold is 100 percent.
 	controllers, err = env.Replica("controllers", "--kubeconfig", kubeconfig, "--deletion-guard", "100",
 		"--webhook-bind-address", ports[0], "--webhook-url", "https://"+ports[0])
 	if err != nil {
@@ -378,7 +378,7 @@ func eventually(t *testing.T, what, want string, got func() string) {
 	})
 }
 
-// until waits until ok reports true. ok also returns the current value, for the failure.
+// until waits until the function ok returns true. The text that ok returns is part of the failure message.
 func until(t *testing.T, what string, ok func() (bool, string)) {
 	t.Helper()
 	harness.Eventually(t, what, func(context.Context) error {

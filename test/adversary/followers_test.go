@@ -32,16 +32,16 @@ const (
 	opted    = `kubeadmiral.io/disable-following: "true"`
 )
 
-// TestFollowersNeedTheRight: a user may write a reference that makes an object travel only if the user may get that
-// object.
+// TestFollowersNeedTheRight: Refract propagates a Secret or ConfigMap together with a workload that refers to it. The
+// API server accepts such a reference only from a user who may get the Secret or ConfigMap.
 func TestFollowersNeedTheRight(t *testing.T) {
 	t.Parallel()
 	ns, user := namespace(t)
 	cases := map[string]struct {
 		reason string
-		before string // Written by an administrator; empty: nothing.
+		before string // The object before the user's write, created by an administrator; empty if the user creates the object.
 		after  string // Written by the user.
-		want   string // A part of the refusal; empty: it is not refused.
+		want   string // A text in the API server's error; empty if the write is accepted.
 	}{
 		"Theirs": {
 			"The user may not get the Secret.",
@@ -91,8 +91,8 @@ func TestFollowersNeedTheRight(t *testing.T) {
 	}
 }
 
-// written creates the object before as an administrator, unless it is empty, and replaces it by the object after as the
-// user. It returns the API server's answer to the user.
+// written creates the first object as an administrator and replaces it with the second one as the user; if the first is
+// empty, the user creates the second. It returns the API server's error for the user.
 func written(t *testing.T, user, ns, before, after string) error {
 	t.Helper()
 	if before == "" {
@@ -102,7 +102,7 @@ func written(t *testing.T, user, ns, before, after string) error {
 	return replace(t, as(t, user), ns, after)
 }
 
-// expect wants a user's request refused with the text want, or accepted if want is empty.
+// expect fails the test unless the error contains the text want; an empty text means no error.
 func expect(t *testing.T, reason, want string, err error) {
 	t.Helper()
 	switch {
@@ -113,7 +113,7 @@ func expect(t *testing.T, reason, want string, err error) {
 	}
 }
 
-// TestNamedFollowersNeedTheRight: the same holds for objects that the annotation kubeadmiral.io/followers names.
+// TestNamedFollowersNeedTheRight: the annotation kubeadmiral.io/followers may name only objects that the user may get.
 func TestNamedFollowersNeedTheRight(t *testing.T) {
 	t.Parallel()
 	ns, user := namespace(t)
@@ -250,8 +250,8 @@ func TestEveryKindIsAskedFor(t *testing.T) {
 	}
 }
 
-// TestOverridesNeedTheRight: an author may write an override that makes a Secret travel only if the author may get the
-// Secret, whether a workload already names the override policy or not.
+// TestOverridesNeedTheRight: an override may add a reference to a Secret only if its author may get the Secret, even if
+// no workload names the override policy yet.
 func TestOverridesNeedTheRight(t *testing.T) {
 	t.Parallel()
 	ns, user := namespace(t)

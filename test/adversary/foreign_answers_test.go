@@ -28,8 +28,8 @@ const (
 	shop         = "shop"
 )
 
-// rubbish are invalid statuses, by the path of the list that returns them. A program that takes the types of a member's
-// answers for granted panics on them.
+// rubbish has invalid statuses, by the URL path of the list that contains them. A program that does not check the types
+// of these values panics.
 var rubbish = map[string]struct {
 	kind   string
 	status any
@@ -38,8 +38,8 @@ var rubbish = map[string]struct {
 	"/apis/apps/v1/deployments": {"Deployment", "as it should be"},
 }
 
-// TestForeignAnswers: a member answers with invalid statuses, and then with endless answers. The condition of the
-// cluster and the reports on its copies show it, and nothing else is affected.
+// TestForeignAnswers: a member sends invalid statuses, and then responses that do not end. The cluster's conditions and
+// the Propagations show the problem, and other members and tenants are not affected.
 func TestForeignAnswers(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -120,7 +120,7 @@ func TestForeignAnswers(t *testing.T) {
 	}
 	arrives(t, clients, "1", env.Members...)
 
-	// From now on, the member's answers about ConfigMaps are endless.
+	// From now on, the member's responses to requests for ConfigMaps do not end.
 	proxy.Behave(endless)
 	proxy.Cut()
 	harness.Eventually(t, "the FederatedCluster reports answers that are too large", func(ctx context.Context) error {
@@ -153,7 +153,7 @@ func lie(member client.WithWatch) harness.Fault {
 		list.SetKind(of.kind + "List")
 		copies := client.MatchingLabels{corev1alpha1.ManagedLabel: "true"}
 		switch q := r.URL.Query(); {
-		case q.Get("sendInitialEvents") != "": // The answer of an API server without streaming lists: a normal list follows.
+		case q.Get("sendInitialEvents") != "": // API servers without streaming lists send this response. The client then sends a normal list request.
 			write(w, http.StatusUnprocessableEntity, metav1.Status{
 				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
 				Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
@@ -214,7 +214,7 @@ func write(w http.ResponseWriter, code int, body any) {
 	}
 }
 
-// endless is a fault: answers about ConfigMaps do not end.
+// endless is a fault: responses to requests for ConfigMaps do not end.
 func endless(w http.ResponseWriter, r *http.Request, healed <-chan struct{}) bool {
 	if !strings.Contains(r.URL.Path, "/configmaps") {
 		return false

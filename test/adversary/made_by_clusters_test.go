@@ -17,12 +17,12 @@ import (
 // native is an object that each cluster creates for itself.
 type native struct {
 	kind, resource string // The resource, as in the names of reports.
-	ns, name       string // No namespace: it is cluster-scoped.
+	ns, name       string // Empty ns: the object is cluster-scoped.
 }
 
 func (n native) String() string { return strings.TrimSpace(n.kind + " " + n.ns + "/" + n.name) }
 
-// record returns the kind and the name of the report on the object.
+// record returns the kind and the name of the object's Propagation or ClusterPropagation.
 func (n native) record() (kind, name string) {
 	kind = "propagations.refract.dev"
 	if n.ns == "" {
@@ -48,7 +48,8 @@ func (n native) synced(t *testing.T, member string) string {
 	return ""
 }
 
-// places requests the placement of the object on all members, and its adoption there.
+// places adds the label and annotations to the object on the hub that request its placement on all members and the
+// adoption of existing objects there.
 func (n native) places(t *testing.T, policy string) {
 	t.Helper()
 	change(t, "hub", n, fmt.Sprintf(`{"metadata":{"labels":{"kubeadmiral.io/cluster-propagation-policy-name":%q},"annotations":{
@@ -86,9 +87,9 @@ metadata: {name: POLICY}
 spec: {schedulingMode: Duplicate}
 `
 
-// natives creates a namespace. On the hub and on member-1 it has the objects that a cluster's controllers create in
-// each namespace; on the other members, these do not exist yet. natives returns the name of a policy that places on all
-// members, and one object of each sort that a cluster creates for itself.
+// natives creates a namespace on all clusters. On the hub and on member-1, it also creates the objects that a cluster's
+// controllers create in each namespace; on the other members, these do not exist yet. natives returns the name of a
+// policy that places on all members, and one object of each sort that a cluster creates for itself.
 func natives(t *testing.T) (ns, policy string, all []native) {
 	t.Helper()
 	verbs := []string{"get", "list", "watch", "create", "patch", "delete"}
@@ -131,8 +132,8 @@ func natives(t *testing.T) (ns, policy string, all []native) {
 	}
 }
 
-// others places users' objects of the same types in the same namespaces and waits until they are on the members. So the
-// controllers search the members for copies of these types.
+// others creates users' objects of the same types in the same namespaces, and waits until they are on the members. Now
+// the controllers look for copies of these types on the members.
 func others(t *testing.T, ns, policy string) {
 	t.Helper()
 	const manifest = `
@@ -190,8 +191,9 @@ func versions(t *testing.T, all []native) map[string]string {
 	return is
 }
 
-// TestRow11WhatClustersMakeForThemselvesIsNotTouched requests the placement and adoption of such objects, and takes the
-// request back. Without protection, the first would change them on all members, and the second would delete them.
+// TestRow11WhatClustersMakeForThemselvesIsNotTouched requests the placement and adoption of objects that each cluster
+// creates for itself, and withdraws the request. Without protection, Refract would change these objects on all members
+// and then delete them.
 func TestRow11WhatClustersMakeForThemselvesIsNotTouched(t *testing.T) {
 	ns, policy, all := natives(t)
 	before := versions(t, all)
@@ -217,14 +219,14 @@ func TestRow11WhatClustersMakeForThemselvesIsNotTouched(t *testing.T) {
 	}
 }
 
-// TestRow11WhatClustersMakeForThemselvesIsReleased: an older version of Refract adopted such objects on a member. When
-// they are no longer placed, they stay as they are, and are not copies any more.
+// TestRow11WhatClustersMakeForThemselvesIsReleased: an older version of Refract adopted objects on a member that the
+// cluster had created for itself. When the hub no longer places them, Refract leaves their content unchanged and no
+// longer treats them as copies.
 func TestRow11WhatClustersMakeForThemselvesIsReleased(t *testing.T) {
 	ns, policy, all := natives(t)
 	others(t, ns, policy)
-	// Members are searched for copies of a type when one is to be written, or when the controllers start. No
-	// PriorityClass is written in this test. And a ClusterRole can only be changed by a user who has all rights that it
-	// grants.
+	// The controllers look for copies of a type when they start, or when they write an object of the type. This test
+	// writes no PriorityClass. Only a user who has all rights in a ClusterRole can change it.
 	all = slices.DeleteFunc(all, func(n native) bool { return n.kind == "priorityclass" || n.kind == "clusterrole" })
 	hub := harness.Field(get(t, "hub", "namespace", "", "kube-system"), "metadata", "uid")
 	const member = "member-1"

@@ -15,8 +15,8 @@ import (
 	"refract.dev/test/harness"
 )
 
-// TestWritesInOurName is row 9: on a member, a user applies the same fields as Refract under the name of its field
-// manager. This changes neither the owners of the fields nor the hash of the content, but Refract must revert it.
+// TestWritesInOurName is row 9: on a member, a user applies the fields of a copy under the name of Refract's field
+// manager. Neither the owners of the fields nor the hash annotation shows the change, but Refract must revert it.
 func TestWritesInOurName(t *testing.T) {
 	t.Parallel()
 	ns, _ := namespace(t)

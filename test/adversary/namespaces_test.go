@@ -63,7 +63,7 @@ func patch(t *testing.T, env *harness.Env, cluster, ns, how string) {
 	}
 }
 
-// there waits until an object exists on a cluster, or until it does not.
+// there waits until the object exists on a cluster, or, if want is false, until it does not exist.
 func there(t *testing.T, env *harness.Env, cluster, kind, ns, name string, want bool) {
 	t.Helper()
 	harness.Eventually(t, fmt.Sprintf("%s %s on %s: %t", kind, name, cluster, want), func(ctx context.Context) error {
@@ -216,7 +216,7 @@ func TestEmptyNamespaces(t *testing.T) {
 		})
 	}
 	if os.Getenv("REFRACT_SOAK") != "1" {
-		return // Only make soak waits the two minutes; fleet/propagation tests the rest with a fake clock.
+		return // Only make soak waits the two minutes. The tests of fleet/propagation cover the remaining steps with a fake clock.
 	}
 	put(t, env, "member-1", used, "{apiVersion: v1, kind: Secret, metadata: {name: theirs, namespace: NS}}")
 

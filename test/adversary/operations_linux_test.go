@@ -16,8 +16,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// operations returns an OverridePolicy with one rule for each number, which has this number of operations on the same
-// field.
+// operations returns an OverridePolicy. Each number stands for a rule with that many operations, all on the same field.
 func operations(name string, rules ...int) string {
 	var p strings.Builder
 	fmt.Fprintf(&p, "{apiVersion: core.kubeadmiral.io/v1alpha1, kind: OverridePolicy, metadata: {name: %s}, spec: {overrideRules: [", name)
@@ -61,8 +60,8 @@ func TestTooManyOperations(t *testing.T) {
 	}
 }
 
-// TestOperationsStoredBefore is row 1 for policies that were stored before the limits existed. They made the
-// controllers take gigabytes, again after each restart.
+// TestOperationsStoredBefore is row 1 for policies that were stored before the limits existed. Such policies made the
+// controllers use gigabytes of memory, also after a restart.
 func TestOperationsStoredBefore(t *testing.T) {
 	env := harness.New(t, harness.Topology{Members: 2, CRDs: true})
 	if err := env.JoinAll(t.Context()); err != nil {

@@ -24,7 +24,7 @@ type place struct {
 	kind string
 }
 
-// places finds all such paths in the Go type of Kubernetes, so that the test covers fields that future versions add.
+// places finds all paths to such names in the Go type PodSpec, so the test covers fields that Kubernetes adds later.
 func places(t reflect.Type, path []string) []place {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -64,7 +64,7 @@ func places(t reflect.Type, path []string) []place {
 	return found
 }
 
-// demanded are the other required fields beside a reference, by volume type.
+// demanded has other required fields of the object with the reference, by volume or variable source.
 var demanded = map[string]string{
 	"azureFile": `{"shareName":"s"}`, "cephfs": `{"monitors":["m"]}`, "cinder": `{"volumeID":"v"}`, "csi": `{"driver":"d.example.com"}`,
 	"flexVolume": `{"driver":"example.com/d"}`, "iscsi": `{"targetPortal":"10.0.0.1:3260","iqn":"iqn.2001-04.com.example:a","lun":0,"chapAuthSession":true}`,
@@ -72,7 +72,7 @@ var demanded = map[string]string{
 	"secretKeyRef": `{"key":"k"}`, "configMapKeyRef": `{"key":"k"}`,
 }
 
-// with returns a value that has text at the path.
+// with returns a value in which the path leads to the text.
 func with(path []string, text string) any {
 	if len(path) == 0 {
 		return text
@@ -120,13 +120,13 @@ func pod(path []string, text string) *unstructured.Unstructured {
 }
 
 // TestEveryPlaceIsFollowedAndAskedFor: podtemplate.References and the admission policy on the hub find the same
-// references, and cover all that Kubernetes knows.
+// references in a pod, and both cover all fields that Kubernetes has.
 func TestEveryPlaceIsFollowedAndAskedFor(t *testing.T) {
 	t.Parallel()
 	ns, user := namespace(t)
 	pods := nobody(t, ns)
 	all := places(reflect.TypeFor[corev1.PodSpec](), nil)
-	const atLeast = 3*4 + 1 + 2*2 + 8 // Containers; pull secrets; current volume types; old volume types.
+	const atLeast = 3*4 + 1 + 2*2 + 8 // The terms are containers, pull secrets, current volume types and old volume types.
 	if len(all) < atLeast {
 		t.Fatalf("%d places were found: %v", len(all), all)
 	}
@@ -139,14 +139,14 @@ func TestEveryPlaceIsFollowedAndAskedFor(t *testing.T) {
 			}
 			who := user
 			if p.kind == "ConfigMap" {
-				who = pods // The author may get all ConfigMaps.
+				who = pods // user may get all ConfigMaps, so this case needs another user.
 			}
 			refusedFor(t, ns, who, obj, p.kind+"/theirs")
 		})
 	}
 }
 
-// nobody returns a user who may write pods, but get no ConfigMaps.
+// nobody returns the name of a user who may write pods but not get ConfigMaps.
 func nobody(t *testing.T, ns string) string {
 	t.Helper()
 	const role = `
@@ -167,7 +167,8 @@ subjects: [{kind: User, name: USER}]
 	return user
 }
 
-// refusedFor wants the pod accepted from an administrator, and rejected from the user because of the reference.
+// refusedFor wants the API server to accept the pod from an administrator, and to reject it from the user because of
+// the reference.
 func refusedFor(t *testing.T, ns, user string, obj *unstructured.Unstructured, reference string) {
 	t.Helper()
 	write := func(c client.Client) error { return create(t, c, ns, encode(t, obj), client.DryRunAll) }

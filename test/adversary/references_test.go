@@ -111,7 +111,7 @@ func (r *referrer) must(t *testing.T, cluster, user, manifest string, args ...st
 	}
 }
 
-// mustNot wants a kubectl command of mallory on the hub refused with the text want.
+// mustNot runs a kubectl command as mallory on the hub, and fails the test unless the error contains the text want.
 func (r *referrer) mustNot(t *testing.T, reason, want, manifest string, args ...string) {
 	t.Helper()
 	out, err := r.kubectl("hub", "mallory", manifest, args...)
@@ -127,7 +127,7 @@ func (r *referrer) kubectl(cluster, user, manifest string, args ...string) (stri
 	return r.env.KubectlSays(cluster, manifest, args...)
 }
 
-// says waits until the report on an object contains the text want.
+// says waits until the status of a Propagation contains the text want.
 func (r *referrer) says(t *testing.T, reason, record, want string) {
 	t.Helper()
 	harness.Eventually(t, reason, func(ctx context.Context) error {
@@ -142,7 +142,7 @@ func (r *referrer) says(t *testing.T, reason, record, want string) {
 	})
 }
 
-// arrives waits until the first member has an object of namespace shop.
+// arrives waits until the first member has the object in namespace shop.
 func (r *referrer) arrives(t *testing.T, kind, name string) {
 	t.Helper()
 	harness.Eventually(t, kind+" "+name+" is on the member", func(ctx context.Context) error {
@@ -154,7 +154,7 @@ func (r *referrer) arrives(t *testing.T, kind, name string) {
 	})
 }
 
-// forges sends the webhook at an address a review of the stored override policy, as if an administrator had written it.
+// forges sends an AdmissionReview of the stored override policy to the webhook, with an administrator as the user.
 func (r *referrer) forges(t *testing.T, address, name, operation string) {
 	t.Helper()
 	policy, err := r.env.Get(t.Context(), "hub", "overridepolicies.core.kubeadmiral.io", "shop", name)
@@ -196,8 +196,8 @@ func (r *referrer) forges(t *testing.T, address, name, operation string) {
 	}
 }
 
-// stays wants a Secret to be absent from the member. It first writes another object and waits for it on the member: by
-// then, an earlier change would have brought the Secret there.
+// stays fails the test if the Secret is on the member. It first writes another object and waits for it on the member:
+// an earlier change would have brought the Secret there by then.
 func (r *referrer) stays(t *testing.T, reason, secret, marker string) {
 	t.Helper()
 	r.must(t, "hub", "", fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: shop, labels: {kubeadmiral.io/propagation-policy-name: everywhere}}}", marker),
@@ -209,8 +209,8 @@ func (r *referrer) stays(t *testing.T, reason, secret, marker string) {
 	}
 }
 
-// TestReferencesOfOverrides: with an override policy, a user cannot make a Secret travel that she may not read, or have
-// it injected on members, whatever the form and the time of the write.
+// TestReferencesOfOverrides: with an override policy, a user cannot make Refract propagate or inject a Secret that she
+// may not read.
 func TestReferencesOfOverrides(t *testing.T) {
 	t.Parallel()
 	r := &referrer{env: harness.New(t, harness.Topology{Members: 2, CRDs: true})}
@@ -266,7 +266,7 @@ func TestReferencesOfOverrides(t *testing.T) {
 		return nil
 	})
 
-	// Second attempt: an image path, which writes a name into objects that come later.
+	// Second attempt: an override with an image path, which writes the Secret's name into workloads.
 	const byImage = `image: [{imagePath: /spec/template/spec/volumes/0/secret/secretName, operations: [{imageComponent: Repository, value: theirs-too}]}]`
 	r.must(t, "hub", "mallory", overriding("image", byImage), "apply", "-f", "-")
 	r.must(t, "hub", "mallory", referring("image"), "apply", "-f", "-")
@@ -274,13 +274,13 @@ func TestReferencesOfOverrides(t *testing.T) {
 	r.stays(t, "The rights were not checked: at the write of the policy, the image path is not known to name a Secret.", "theirs-too", "after-the-image")
 	r.says(t, "the report names the reference", "image.deployments.apps", "Secret theirs-too, which OverridePolicy shop/image adds")
 
-	// Third attempt: a review in an administrator's name that does not come from the API server.
+	// Third attempt: an AdmissionReview that names an administrator but does not come from the API server.
 	r.forges(t, ports[0], "image", "CREATE")
 	r.forges(t, ports[0], "image", "UPDATE")
 	r.stays(t, "The review did not come from the API server.", "theirs-too", "after-the-forgery")
 	r.mustNot(t, "Now the check finds the reference.", "Secret shop/theirs-too", overriding("image", byImage+", labels: [{value: {a: b}}]"), "apply", "-f", "-")
 
-	// Fourth attempt: a Secret that the object itself names, but does not show to a pod.
+	// Fourth attempt: a Secret to which the workload refers only to pull images. Its pods cannot read that Secret.
 	r.must(t, "hub", "", strings.Replace(referring("shown"), "containers: [", "imagePullSecrets: [{name: theirs-too}], containers: [", 1), "apply", "-f", "-")
 	harness.Eventually(t, "mallory cannot mount a Secret that is only used to pull images", func(context.Context) error {
 		out, err := r.kubectl("hub", "mallory", overriding("shown", byImage), "create", "--dry-run=server", "-f", "-")
@@ -290,7 +290,7 @@ func TestReferencesOfOverrides(t *testing.T) {
 		return nil
 	})
 
-	// Fifth attempt: an injection policy, which injects on the member the Secret that its Service names.
+	// Fifth attempt: an injection policy. It injects on the member the Secret of its Service.
 	r.must(t, "hub", "mallory", overriding("implicit", "jsonpatch: [{path: /spec/implicit, operator: add, value: true}]"), "apply", "-f", "-")
 	const policy = `{apiVersion: refract.dev/v1beta1, kind: ServiceInjectionPolicy, metadata: {name: db, namespace: shop,
   labels: {kubeadmiral.io/propagation-policy-name: everywhere, kubeadmiral.io/override-policy-name: implicit}},

@@ -205,8 +205,8 @@ func TestMissingRightIsNamed(t *testing.T) {
 		}
 		return fmt.Sprintf("{apiVersion: v1, kind: %s, metadata: {name: web, labels: {%s}}}", map[string]string{"secret": "Secret", "configmap": "ConfigMap"}[kind], labels)
 	}
-	// The first member keeps all rights. On the others, each case removes a right on a type of its own, so that the
-	// cases do not affect each other.
+	// The first member keeps all rights. On the others, each case removes a right on a different type, so the cases do
+	// not affect each other.
 	for _, cluster := range env.Members[1:] {
 		before := changeRole(t, cluster, func(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule { return rules })
 		t.Cleanup(func() {
@@ -215,7 +215,7 @@ func TestMissingRightIsNamed(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason, cluster, verb, resource, kind string
-		// before: the copies exist before the right is removed, and then the object is deleted.
+		// before is true if the copies exist before the right is removed; the case then deletes the object.
 		before bool
 	}{
 		"PatchSecrets": {reason: "Secrets cannot be written.", cluster: "member-2", verb: "patch", resource: "secrets", kind: "secret"},
@@ -228,7 +228,7 @@ func TestMissingRightIsNamed(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // Most of the time, the cases wait for the next examination of the cluster.
+			t.Parallel() // The cases spend most of their time waiting for the next check of the cluster.
 			ns, _ := namespace(t)
 			if tc.resource != "namespaces" {
 				// Another case removes the right to create namespaces.

@@ -26,7 +26,7 @@ const (
 )
 
 // roleRight is a right that a user must have, or must not have: a verb on a resource (resources.group/subresource) or
-// on a path; in a namespace if there is one, and on one object if there is a name.
+// on a URL path. An empty namespace means all namespaces, an empty name all objects.
 type roleRight struct{ reason, verb, resource, namespace, name string }
 
 // roleRights are the rights that each user needs, with the reason.
@@ -268,7 +268,7 @@ func TestRoles(t *testing.T) {
 		}
 	}
 	wantDryRunsAlone(t, env)
-	// By now, the authorizer knows all of the roles.
+	// The calls above have shown that the authorizer knows the roles.
 	for user := range roleRights {
 		never := noRoleRights
 		if user == ofFleet {

@@ -47,9 +47,9 @@ func configMap(name, labels, annotations string) string {
 	return fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, labels: {%s}, annotations: {%s}}, data: {size: \"1\"}}", name, labels, annotations)
 }
 
-// outside lists the objects on the members that a user of namespace ns could attack, with their versions: those of the
-// other tenant, of the cluster, and of system namespaces. Changes by parallel tests are excluded: these tests use
-// namespaces with other names, and otherwise only change a rule of Refract's role.
+// outside lists the objects on the members that a user of namespace ns could attack, with their versions: objects of
+// the other tenant, of the cluster, and of system namespaces. Parallel tests do not change these objects, because they
+// use other namespaces; their only other change, a rule of Refract's role, is excluded.
 func outside(t *testing.T, ns, others string) string {
 	t.Helper()
 	var all strings.Builder
@@ -86,8 +86,8 @@ func outside(t *testing.T, ns, others string) string {
 	return all.String()
 }
 
-// TestAnnotationsDecideNothing: KubeAdmiral's annotations with which an object's author bypasses the policy have no
-// effect.
+// TestAnnotationsDecideNothing: in KubeAdmiral, some annotations let the author of an object bypass the policy. They
+// have no effect here.
 func TestAnnotationsDecideNothing(t *testing.T) {
 	t.Parallel()
 	ns, _, user := tenants(t)

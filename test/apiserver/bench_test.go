@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// asked sends a request, and fails the test if it does not succeed.
+// asked sends a request, and fails the benchmark or test on an error response.
 func asked(tb testing.TB, s *Server, method, path, media, body string) {
 	tb.Helper()
 	r := httptest.NewRequest(method, path, nil)

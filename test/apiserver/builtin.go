@@ -14,7 +14,7 @@ var known = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme} {
 		if err := add(s); err != nil {
-			panic(err) // The types of the libraries are valid.
+			panic(err) // The types of the libraries cause no error.
 		}
 	}
 	return s

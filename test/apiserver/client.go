@@ -198,7 +198,7 @@ func (c Client) Delete(gvr schema.GroupVersionResource, namespace, name string, 
 	return statusOf(err)
 }
 
-// statusOf returns the error as one with a status.
+// statusOf converts the error to an APIStatus error.
 func statusOf(err error) error {
 	switch err := err.(type) { //nolint:errorlint // They are made here, and not wrapped.
 	case nil:

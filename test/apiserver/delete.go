@@ -133,7 +133,7 @@ func (s *Server) remove(w *writing, o *metav1.DeleteOptions) (*entry, bool, erro
 		}
 		return s.keep(w, "delete", st, key, before, after), false, nil
 	}
-	if p := o.Preconditions; p != nil && p.ResourceVersion != nil && changed { // In this case kube-apiserver compares with an empty version.
+	if p := o.Preconditions; p != nil && p.ResourceVersion != nil && changed { // kube-apiserver also compares with an empty version here.
 		return nil, false, w.stale(key, "ResourceVersion in precondition: , ResourceVersion in object meta: "+u.GetResourceVersion())
 	}
 	last := u.DeepCopy()
@@ -151,7 +151,7 @@ const (
 	otherVersion = "the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified"
 )
 
-// precondition returns an error if the object is not the one that the preconditions identify.
+// precondition returns an error if the UID or resource version of the object differs from the precondition.
 func (w *writing) precondition(u *unstructured.Unstructured, p *metav1.Preconditions) error {
 	if p == nil {
 		return nil
@@ -172,7 +172,7 @@ func (w *writing) precondition(u *unstructured.Unstructured, p *metav1.Precondit
 	return nil
 }
 
-// mark sets the deletion timestamp of an object.
+// mark sets the deletion timestamp of an object. The first time, it also increments the generation.
 func mark(u *unstructured.Unstructured, now metav1.Time) {
 	if u.GetDeletionTimestamp() == nil {
 		if g := u.GetGeneration(); g > 0 {
@@ -186,8 +186,8 @@ func mark(u *unstructured.Unstructured, now metav1.Time) {
 	u.SetDeletionGracePeriodSeconds(&none)
 }
 
-// graceful handles the grace period of a pod. begun is whether a graceful deletion begins now or is shortened, pending
-// whether an earlier one continues unchanged.
+// graceful handles the grace period of a pod. begun is true if a graceful deletion begins now or its period becomes
+// shorter. pending is true if an earlier graceful deletion continues unchanged.
 func (s *Server) graceful(w *writing, o *metav1.DeleteOptions, u *unstructured.Unstructured) (begun, pending bool) {
 	if w.m.typ.GVR != pods {
 		return false, false
@@ -236,7 +236,8 @@ func (s *Server) graceful(w *writing, o *metav1.DeleteOptions, u *unstructured.U
 	return true, false
 }
 
-// collected returns the finalizers of an object after a deletion request, including those for the garbage collector.
+// collected returns the finalizers of an object after a deletion request. The propagation policy of the request adds or
+// removes the finalizers of the garbage collector.
 func collected(m *machinery, u *unstructured.Unstructured, o *metav1.DeleteOptions) []string {
 	was := u.GetFinalizers()
 	if m.typ.GVR.Resource == "events" {
@@ -272,7 +273,7 @@ func collected(m *machinery, u *unstructured.Unstructured, o *metav1.DeleteOptio
 	return now
 }
 
-// removeNamespace begins the deletion of a namespace. It reports whether the request is complete with that.
+// removeNamespace begins the deletion of a namespace. The returned bool is true if the request needs no further work.
 func (s *Server) removeNamespace(w *writing, o *metav1.DeleteOptions, st *store, key string, before *entry) (*entry, bool, error) {
 	u := before.object
 	if u.GetDeletionTimestamp() != nil {

@@ -32,12 +32,12 @@ type Answer struct {
 type shape struct {
 	protobuf bool
 	metadata bool // Only metadata: PartialObjectMetadata.
-	item     bool // An item of a list, where objects of built-in types have no apiVersion and kind.
+	item     bool // An object in a list: lists omit apiVersion and kind of objects of built-in types.
 	single   bool // The client asks for the metadata of one object, but the answer is a list.
 	version  string
 }
 
-// codecs encodes the types of meta.k8s.io in all formats, typed those of client-go.
+// codecs encodes the types of meta.k8s.io in all formats. typed encodes the types of client-go.
 var (
 	codecs = func() serializer.CodecFactory {
 		s := runtime.NewScheme()
@@ -126,7 +126,7 @@ func notAcceptable(m *machinery) error {
 	return &statusError{status}
 }
 
-// notSingle is the error for a list that is requested as the metadata of one object.
+// notSingle is the error for a list if the Accept header asks for the metadata of a single object.
 func (m *machinery) notSingle() error {
 	kind := "*unstructured.UnstructuredList"
 	if m.builtin != nil {
@@ -156,8 +156,8 @@ func encoded(code int, what any) *Answer {
 	return &Answer{Code: code, Header: http.Header{"Content-Type": {runtime.ContentTypeJSON}}, Body: append(text, '\n')}
 }
 
-// refused returns the answer to a failed request. It is in JSON, except if the first accepted format is protobuf
-// without any "as".
+// refused returns the response to a failed request. It is JSON, unless the first accepted format is protobuf without
+// the parameter "as".
 func refused(r *http.Request, err error) *Answer {
 	status := failure(err)
 	a := encoded(int(status.Code), status)

@@ -104,7 +104,7 @@ func (s *Server) get(q *request) (*Answer, error) {
 	return q.m.answer(http.StatusOK, e, q.shape)
 }
 
-// asked parses a resourceVersion that the answer must not be older than.
+// asked parses a resourceVersion that the response must not be older than.
 func (s *Server) asked(version string) (uint64, error) {
 	n, err := strconv.ParseUint(version, 10, 64)
 	if err != nil {
@@ -189,7 +189,7 @@ func (s *Server) page(m *machinery, c choice, q url.Values) (*listed, error) {
 		if limit == 0 || int64(len(l.entries)) < limit || i == end-1 {
 			continue
 		}
-		// The remaining objects may all be unselected.
+		// The selector may match none of the remaining objects.
 		l.meta.Continue = token{"meta.k8s.io/v1", int64(version), strings.TrimPrefix(keys[i], c.namespace+"/") + "\x00"}.String()
 		if left := int64(end - 1 - i); c.everything() {
 			l.meta.RemainingItemCount = &left
@@ -209,7 +209,7 @@ func (c *choice) span(keys []string, start string) (from, end int) {
 	if start != "" {
 		from, _ = slices.BinarySearch(keys, prefixed(c.namespace, start))
 	}
-	if name, ok := c.fields.RequiresExactMatch("metadata.name"); ok && (c.namespace != "" || !c.m.typ.Namespaced) { // A selected name is read alone.
+	if name, ok := c.fields.RequiresExactMatch("metadata.name"); ok && (c.namespace != "" || !c.m.typ.Namespaced) { // The selector names one object.
 		at, found := slices.BinarySearch(keys, keyOf(c.namespace, name))
 		from, end = at, at
 		if found {
@@ -219,7 +219,7 @@ func (c *choice) span(keys []string, start string) (from, end int) {
 	return from, end
 }
 
-// since returns the resourceVersion of a list, and the start of its page.
+// since returns the resourceVersion of a list, and the key at which its page starts.
 func (s *Server) since(q url.Values, limit int64) (version uint64, start string, err error) {
 	version = s.version
 	match := q.Get("resourceVersionMatch")

@@ -25,17 +25,17 @@ import (
 type rules struct {
 	// prefix is the path in etcd, if it differs from the name of the resource.
 	prefix string
-	// createdByUpdate is whether an update of a missing object creates it.
+	// createdByUpdate is true if an update of a missing object creates the object.
 	createdByUpdate bool
-	// conditional is whether an update must have a resourceVersion.
+	// conditional is true if an update must have a resourceVersion.
 	conditional bool
-	// orphans is whether a deletion without a propagation policy orphans the dependents.
+	// orphans is true if a deletion without a propagation policy orphans the dependents.
 	orphans bool
-	// counts is whether metadata.generation also counts changes of annotations.
+	// counts is true if a change of annotations also increments metadata.generation.
 	counts bool
-	// statusKeepsLabels is whether status writes leave the labels unchanged, too.
+	// statusKeepsLabels is true if writes to the subresource status leave labels unchanged, too.
 	statusKeepsLabels bool
-	// whole is whether the answer to a deletion is the object.
+	// whole is true if the response to a deletion is the deleted object and not a Status.
 	whole bool
 	// name validates names.
 	name apivalidation.ValidateNameFunc
@@ -45,19 +45,19 @@ type rules struct {
 	defaults func(o map[string]any)
 	// admission changes a new object before its validation.
 	admission func(u *unstructured.Unstructured)
-	// create changes a new object; update changes an object that replaces live.
+	// create changes a new object. update changes an object, u, that replaces the stored object, live.
 	create func(s *Server, u *unstructured.Unstructured)
 	update func(s *Server, u, live *unstructured.Unstructured)
-	// validateStatus returns the errors of a status.
+	// validateStatus returns the validation errors of an object's status.
 	validateStatus func(o map[string]any) field.ErrorList
 	// admitUpdate may reject an update after the validation.
 	admitUpdate func(s *Server, u, live *unstructured.Unstructured) error
-	// reread changes an object as an API server does when it reads the object from etcd, and reports whether the object
+	// reread changes an object as an API server does when it reads the object from etcd. It returns true if the object
 	// has changed.
 	reread func(o map[string]any) bool
-	// unsettled is whether a new object is read in another form than it was stored in.
+	// unsettled is true if reread may change a new object.
 	unsettled bool
-	// validate returns the errors of an object; live is nil for a new one.
+	// validate returns the validation errors of an object. live is the stored object, nil for a creation.
 	validate func(o map[string]any, live *unstructured.Unstructured) field.ErrorList
 }
 
@@ -94,7 +94,7 @@ func (m *machinery) prepareCreate(s *Server, u *unstructured.Unstructured) {
 	}
 }
 
-// clearStatus replaces the status by that of a new object.
+// clearStatus replaces the status by the default status of a new object.
 func (m *machinery) clearStatus(o map[string]any) {
 	if m.builtin == nil {
 		delete(o, "status")
@@ -254,7 +254,8 @@ var blocked = []field.ErrorType{
 	field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid,
 }
 
-// blocking returns the additional error if other errors prevent the evaluation of x-kubernetes-validations.
+// blocking returns the additional error of kube-apiserver when other errors prevent the evaluation of
+// x-kubernetes-validations.
 func blocking(errs field.ErrorList) field.ErrorList {
 	for _, err := range errs {
 		if slices.Contains(blocked, err.Type) {
@@ -317,7 +318,8 @@ func (s *Server) address(st *store) string {
 	}
 }
 
-// allocatePorts assigns node ports: those of earlier ports of the same name, or the next free ones.
+// allocatePorts assigns node ports: a port keeps the node port of the earlier port with its name, otherwise it gets the
+// next free one.
 func (s *Server) allocatePorts(st *store, spec, was map[string]any) {
 	used, had := map[any]bool{}, map[any]any{}
 	for _, e := range st.objects {

@@ -129,7 +129,7 @@ func defaultJobSpec(spec, meta map[string]any) {
 		defaultPod(template)
 	}
 	if labels := at(spec, "template", "metadata", "labels"); meta != nil && len(labels) > 0 && len(at(meta, "labels")) == 0 {
-		meta["labels"] = labels // Shared, as in kube-apiserver: labels that the server adds to the template later appear here, too.
+		meta["labels"] = labels // Shared, as in kube-apiserver: the Job also gets labels that the server adds to the template later.
 	}
 }
 

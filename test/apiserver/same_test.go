@@ -33,8 +33,8 @@ var (
 	count = flag.Int("requests", 2000, "how many requests TestSameAnswers sends")
 )
 
-// ask is a request. The placeholders {rv}, {old} and {uid} stand for the present resourceVersion, an earlier
-// resourceVersion and the UID of its object.
+// ask is a request. The placeholders {rv}, {old} and {uid} stand for the current resourceVersion, an earlier
+// resourceVersion and the UID of the object in the request.
 type ask struct {
 	method, path, query, accept, media, body, object string
 }
@@ -47,7 +47,7 @@ func (a *ask) String() string {
 type side struct {
 	name  string
 	send  func(r *http.Request) (code int, media string, body []byte, err error)
-	rv    map[string][]string // Of each object, in the order of their appearance.
+	rv    map[string][]string // Resource versions of each object, in the order in which responses contained them.
 	uid   map[string]string
 	token string
 	known map[string]string // Replacements of strings that differ between the servers.
@@ -127,7 +127,7 @@ func (s *side) ask(a *ask) (reply, error) {
 			}
 			s.learn(a, o, code)
 			if spec := at(o, "spec"); spec != nil && strings.Contains(a.query, "dryRun") {
-				delete(spec, "clusterIP") // A dry run returns a random address.
+				delete(spec, "clusterIP") // A dry run returns a random address and random node ports.
 				delete(spec, "clusterIPs")
 				for _, p := range objects(spec, "ports") {
 					delete(p, "nodePort")
@@ -196,7 +196,7 @@ func (s *side) plain(key string, v any) any {
 			})
 			slices.SortFunc(v, func(a, b any) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) }) // Their order is random.
 		}
-		if key == "managedFields" { // They are sorted by time first.
+		if key == "managedFields" { // The API server sorts managedFields by time first.
 			slices.SortFunc(v, func(a, b any) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 		}
 		return v
@@ -226,10 +226,10 @@ func (s *side) plain(key string, v any) any {
 			} else if strings.HasPrefix(v, `Invalid value: "{`) {
 				v = ""
 			}
-			if i := strings.Index(v, "for bound claims"); i >= 0 { // kube-apiserver appends its internal representation of the change.
+			if i := strings.Index(v, "for bound claims"); i >= 0 { // kube-apiserver appends the Go value of the change.
 				v = v[:i]
 			}
-			// kube-apiserver prints values in its internal representation.
+			// kube-apiserver prints Go values.
 			v = valuePattern.ReplaceAllString(v, "Invalid value: V: $1")
 			v = templatePattern.ReplaceAllString(v, "")
 			if head, list, ok := strings.Cut(v, " is invalid: ["); ok {
@@ -372,7 +372,7 @@ func TestSameAnswers(t *testing.T) {
 		}
 		if !gocmp.Equal(want, got) {
 			t.Errorf("-seed %d, %s: %s\n%s", *seed, name, a, differing(want, got))
-			for kind := range server.count { // So later values get the same replacements again.
+			for kind := range server.count { // So both sides number later values equally again.
 				most := max(server.count[kind], double.count[kind])
 				server.count[kind], double.count[kind] = most, most
 			}
@@ -736,7 +736,7 @@ func (g *generator) create(s *kindOf, a *ask, namespace, name string, query *[]s
 		meta["generateName"] = "gen-"
 		a.object = ""
 		*query = append(*query, "dryRun=All") // Random names would change the order of lists.
-	case n < 7 && s.resource != "services": // A Service is rejected for another reason.
+	case n < 7 && s.resource != "services": // A Service would be rejected for another reason.
 		delete(meta, "name")
 	case n < 9:
 		meta["name"] = g.one("UPPER", "a_b")
@@ -746,7 +746,7 @@ func (g *generator) create(s *kindOf, a *ask, namespace, name string, query *[]s
 		meta["uid"] = "b0ba"
 	case n < 15:
 		o["apiVersion"] = "example.com/v1"
-	case n < 17 && !s.custom: // For custom resources this is rejected later.
+	case n < 17 && !s.custom: // The API server rejects custom resources with this error only later.
 		o["kind"] = "Other"
 	case n < 19:
 		meta["namespace"] = "elsewhere"
@@ -924,7 +924,7 @@ func (g *generator) list(s *kindOf, a *ask, query *[]string) {
 	case 1:
 		*query = append(*query, "labelSelector=l+in+(x,y),!v")
 	case 2, 3:
-		if everywhere { // Other namespaces have objects that the test does not know.
+		if everywhere { // Lists of all namespaces contain objects that the test does not know.
 			break
 		}
 		*query = append(*query, "limit="+strconv.Itoa(1+g.IntN(2)))
@@ -932,7 +932,7 @@ func (g *generator) list(s *kindOf, a *ask, query *[]string) {
 		*query = append(*query, "resourceVersion=0")
 	case 5:
 		*query = append(*query, "resourceVersion=99999999")
-		if g.chance(97) { // kube-apiserver waits for three seconds.
+		if g.chance(97) { // kube-apiserver waits for three seconds before it rejects this, so the test asks rarely.
 			*query = (*query)[:len(*query)-1]
 		}
 	case 6:

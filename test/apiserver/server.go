@@ -26,12 +26,12 @@ type Options struct {
 	Now func() time.Time
 	// UID returns the UID of a new object. The default is a counter.
 	UID func() types.UID
-	// Token returns a token for a ServiceAccount with about this lifetime, and its expiration. If it is nil,
-	// TokenRequests are not served.
+	// Token returns a token for a ServiceAccount with about this lifetime, and the time of its expiration. If Token is
+	// nil, TokenRequests are not served.
 	Token func(namespace, account string, life time.Duration) (token string, until time.Time)
 	// Types are the served types.
 	Types []Type
-	// Services is the prefix of the addresses of Services, in place of a range. The default is 10.96.0.
+	// Services is the prefix of the cluster IPs of Services, instead of a CIDR. The default is 10.96.0.
 	Services string
 	// NodePorts is the first node port of Services. The default is 30000.
 	NodePorts int
@@ -47,7 +47,7 @@ type Server struct {
 	compact uint64 // Changes up to this version are forgotten.
 	uids    int
 	names   int // Number of generated names.
-	// addresses and ports are the last ones assigned to a Service, counted from the first.
+	// addresses and ports count the addresses and node ports that were assigned to Services.
 	addresses, ports int
 	writes           []func(Write)
 	admits           []func(Write) *apierrors.StatusError
@@ -70,8 +70,8 @@ type entry struct {
 	version uint64
 	labels  map[string]string
 	shown   map[shape][]byte // Cache of encodings.
-	// unsettled is whether the object is read in another form than it is stored in. The next write then stores it even
-	// without a change.
+	// unsettled is true if the stored object differs from the object that a read returns. Then the next write stores
+	// the object even without a change.
 	unsettled bool
 }
 
@@ -84,17 +84,19 @@ type change struct {
 
 // Write is a change of an object.
 type Write struct {
-	// Verb is create, update, patch or apply; delete if finalizers or a grace period keep the object; or removed.
+	// Verb is create, update, patch, apply, delete or removed. The verb delete means that finalizers or a grace period
+	// keep the object.
 	Verb string
 	GVR  schema.GroupVersionResource
 	// Namespace and Name are those of the object. Subresource is status, scale or empty.
 	Namespace, Name, Subresource string
-	// User and Manager are the writer: the header X-Remote-User, and the field manager.
+	// User is the name of the writer, from the header X-Remote-User. Manager is the field manager.
 	User, Manager string
 	// Before and After are the object before and after the change; nil if it does not exist. They are shared, and must
 	// not be modified.
 	Before, After *unstructured.Unstructured
-	// DryRun is whether the change is not stored. Only the functions of Admit and Mutate are called for such writes.
+	// DryRun is true for dry runs, which are not stored. Only the functions of Admit and Mutate are called for dry
+	// runs.
 	DryRun bool
 }
 

@@ -56,7 +56,7 @@ func watched(t *testing.T, s *Server, query string) *Watch {
 	return w
 }
 
-// told returns the waiting events of a watch in short form.
+// told returns the pending events of a watch in short form.
 func told(w *Watch) []string {
 	var all []string
 	for w.Waiting() > 0 {

@@ -39,12 +39,12 @@ type Type struct {
 	Kind string
 	// Namespaced is whether its objects are in namespaces.
 	Namespaced bool
-	// Status is whether there is a subresource status. Then writes to the resource do not change the status, and writes
+	// Status is true if there is a subresource status. Then writes to the resource do not change the status, and writes
 	// to the subresource change only the status.
 	Status bool
-	// Scale is whether there is a subresource scale.
+	// Scale is true if there is a subresource scale.
 	Scale bool
-	// Generation is whether metadata.generation counts the changes outside of metadata and status.
+	// Generation is true if changes outside of metadata and status increment metadata.generation.
 	Generation bool
 	// Schema is the schema of a custom resource. It is nil for types of client-go.
 	Schema *Schema
@@ -74,7 +74,7 @@ type machinery struct {
 	gvk schema.GroupVersionKind
 	// storage is the version of stored objects.
 	storage schema.GroupVersion
-	// main and status track the owners of fields: for writes to the resource, and to its subresource status.
+	// main tracks the owners of fields for writes to the resource, status for writes to its subresource status.
 	main, status *managedfields.FieldManager
 	fields       managedfields.TypeConverter
 	builtin      *rules // Nil for custom resources.
@@ -132,7 +132,8 @@ func (t *Type) same(o *Type) bool {
 	return t.GVR == o.GVR && t.Kind == o.Kind && t.Status == o.Status && t.Schema == o.Schema && t.Generation == o.Generation
 }
 
-// reset returns the fields that writes to the resource, and to its status, cannot change.
+// reset returns the fields that a write cannot change: main for writes to the resource, status for writes to its
+// subresource status.
 func (m *machinery) reset() (main, status map[fieldpath.APIVersion]fieldpath.Filter) {
 	if !m.typ.Status {
 		return nil, nil
@@ -149,7 +150,8 @@ func (m *machinery) reset() (main, status map[fieldpath.APIVersion]fieldpath.Fil
 		fieldpath.NewExcludeFilterSetMap(map[fieldpath.APIVersion]*fieldpath.Set{v: sets})
 }
 
-// converter converts between versions of a custom resource like a CustomResourceDefinition without a webhook.
+// converter converts custom resources as the API server does without a conversion webhook: it only changes the
+// apiVersion.
 type converter struct{ m *machinery }
 
 var _ runtime.ObjectConvertor = converter{}
@@ -179,7 +181,7 @@ func (c converter) ConvertFieldLabel(_ schema.GroupVersionKind, label, value str
 	return label, value, nil
 }
 
-// inVersion returns the object with another apiVersion. It shares all other values.
+// inVersion returns the object with another apiVersion. Both objects share all other values.
 func inVersion(o map[string]any, version string) map[string]any {
 	if o["apiVersion"] == version {
 		return o
@@ -192,7 +194,7 @@ func inVersion(o map[string]any, version string) map[string]any {
 type defaulter struct{ m *machinery }
 
 func (d defaulter) Default(in runtime.Object) {
-	// Built-in types get their defaults later.
+	// normal sets the defaults of built-in types.
 	if u, ok := in.(*unstructured.Unstructured); ok && d.m.builtin == nil {
 		d.m.setDefaults(u.Object)
 	}
@@ -225,7 +227,7 @@ func (m *machinery) normal(o map[string]any) (map[string]any, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Managed fields are the largest part of many objects, and need no conversion.
+		// The conversion skips managedFields, the largest part of many objects.
 		meta, _ := o["metadata"].(map[string]any)
 		fields, owned := meta["managedFields"]
 		delete(meta, "managedFields")
@@ -410,7 +412,7 @@ func (s *Schema) read(from *apiextensions.JSONSchemaProps) error {
 		return err
 	}
 	s.structural = structural
-	// Compiling the rules takes long, and objects of few types are written.
+	// The compilation of CEL rules is slow, and most types are never written.
 	s.rules = sync.OnceValue(func() *cel.Validator { return cel.NewValidator(structural, true, celconfig.PerCallLimit) })
 	if status, ok := from.Properties["status"]; ok {
 		if s.status, _, err = validation.NewSchemaValidator(&status); err != nil {

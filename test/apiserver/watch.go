@@ -30,7 +30,8 @@ type Watch struct {
 	told      uint64 // The latest resourceVersion that the client knows.
 }
 
-// event is a waiting event. The entry of a deletion has another version than the stored one, and so no cached encoding.
+// event is an event that the client has not taken yet. The object of a deletion has the resourceVersion of the
+// deletion, so its entry is a copy without cached encodings.
 type event struct {
 	typ     watch.EventType
 	entry   *entry
@@ -119,7 +120,8 @@ func (s *Server) watch(q *request) (*Watch, error) {
 	return w, nil
 }
 
-// learn adds the event that a change causes for the client.
+// learn adds an event for a change. Whether the event is an addition, a modification or a deletion depends on the
+// selection of the watch.
 func (w *Watch) learn(c change) {
 	if w.ended || c.version <= w.after {
 		return
@@ -162,7 +164,8 @@ func (w *Watch) Header() http.Header {
 // Waiting returns the number of waiting events.
 func (w *Watch) Waiting() int { return len(w.events) }
 
-// Ended reports whether no event follows the waiting ones, because the type was removed or the server was restored.
+// Ended reports whether no event follows the waiting ones. A watch ends if its type is removed or the server is
+// restored.
 func (w *Watch) Ended() bool { return w.ended }
 
 // Next takes the next event. It returns nil if none is waiting.

@@ -278,7 +278,7 @@ func (w *writing) etcdKey(key string) string {
 	return prefix + m.typ.GVR.Resource + "/" + key
 }
 
-// stale returns the error for a write to an object with another UID or version than the stored one.
+// stale returns the Conflict error for a write whose UID or resourceVersion differs from that of the stored object.
 func (w *writing) stale(key, why string) error {
 	return apierrors.NewConflict(w.resource(), w.name,
 		fmt.Errorf("StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: %s", w.etcdKey(key), why))

@@ -150,7 +150,7 @@ func (s *Server) apply(w *writing, live *unstructured.Unstructured) (*unstructur
 	return after, checkName(w, after)
 }
 
-// nothing returns the empty object that a new object is compared with.
+// nothing returns an empty object, with which an apply compares a new object.
 func (m *machinery) nothing() *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	if m.builtin != nil {

@@ -30,7 +30,7 @@ func generated(base string, n int) string {
 	return base + string(suffix)
 }
 
-// keep stores an object unless it is a dry run, and calls the functions of OnWrite.
+// keep stores an object and calls the functions of OnWrite. In a dry run it does neither.
 func (s *Server) keep(w *writing, verb string, st *store, key string, before *entry, after *unstructured.Unstructured) *entry {
 	if w.dryRun {
 		if after == nil {
@@ -213,7 +213,7 @@ func equal(a, b any) bool {
 	return a == b
 }
 
-// nameRule is the default validation of names.
+// nameRule is the validation of names for types without their own rule.
 func nameRule(name string, prefix bool) []string {
 	if prefix {
 		return content.IsPathSegmentPrefix(name)
@@ -266,7 +266,7 @@ func (m *machinery) standard(u *unstructured.Unstructured) field.ErrorList {
 	return errs
 }
 
-// validate appends the errors of the type's own rules.
+// validate appends the errors of the rules of the object's type.
 func (m *machinery) validate(subresource string, u, live *unstructured.Unstructured, errs field.ErrorList) field.ErrorList {
 	switch {
 	case m.builtin != nil && m.builtin.validate != nil:

@@ -21,11 +21,11 @@ var (
 	propagations     = schema.GroupVersionResource{Group: "refract.dev", Version: "v1alpha1", Resource: "propagations"}
 )
 
-// BenchmarkChange measures the time from the change of an OverridePolicy, for 100 and for 1,000 objects on three
-// members without controllers, until every member has every changed copy. The floor is the time that 16 writers need to
-// apply the same number of changes directly to the members; floor and system are measured in turn, each when the system
-// is idle. During the larger change, a single other object is edited again and again, and its delay is compared with
-// its delay in an idle system.
+// BenchmarkChange measures the time from the change of an OverridePolicy until every member has every changed copy, for
+// 100 and for 1,000 objects on three members without controllers. The floor is the time that 16 writers need to apply
+// the same number of changes directly to the members. Floor and system are measured alternately, each when the system
+// is idle. During the larger change, the benchmark also edits a single other object repeatedly, and compares the delay
+// of these edits with the delay in an idle system.
 func BenchmarkChange(b *testing.B) {
 	e := up(b, members)
 	var kubeconfigs []string
@@ -37,14 +37,14 @@ func BenchmarkChange(b *testing.B) {
 	b.Cleanup(func() { s.run.kill() })
 	s.policies(b, e, "testdata/policies.yaml")
 	for b.Loop() {
-		b.ReportMetric(0, "ns/op") // It would cover the whole benchmark.
+		b.ReportMetric(0, "ns/op") // The metric ns/op would cover the whole benchmark.
 		s.change(b, 100, rounds, false)
 		s.change(b, 1000, rounds-2, true)
 	}
 }
 
-// change compares the change of a policy that n objects use with its floor, and returns the medians of both, in
-// seconds.
+// change measures the change of a policy that n objects use, and its floor. It returns the medians: of the floor
+// (least) and of the change (took), in seconds.
 func (s *system) change(b *testing.B, n, rounds int, editing bool) (least, took float64) {
 	b.Helper()
 	what, other := fmt.Sprintf("change-%d", n), fmt.Sprintf("other-%d", n)
@@ -85,13 +85,13 @@ func (s *system) change(b *testing.B, n, rounds int, editing bool) (least, took 
 			})...)
 		}
 		<-ended
-		if b.Failed() { // The failure of the other goroutine ends only that goroutine.
+		if b.Failed() { // A failure in the other goroutine does not end this one.
 			b.FailNow()
 		}
 		system = append(system, arrival.Seconds())
 		cpu = append(cpu, s.run.cpu()-before)
 	}
-	if !editing { // The edits would be a part of the processor time.
+	if !editing { // With edits, the processor time would include them.
 		compare(b, what, floor, system)
 	} else {
 		compare(b, what+"-beside-edits", floor, system)

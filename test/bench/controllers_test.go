@@ -47,8 +47,8 @@ func startControllers(b *testing.B, program, kubeconfig string, args ...string) 
 	return c, time.Since(began)
 }
 
-// yield lowers the priority of the controllers: hub and members, which have their own processors in a real fleet, go
-// first.
+// yield lowers the priority of the controllers. In a real fleet, hub and members have their own processors, so they go
+// first here.
 func (c *controllers) yield(b *testing.B) {
 	b.Helper()
 	const nice = 15

@@ -28,10 +28,11 @@ const (
 	farObjects = 400
 )
 
-// BenchmarkDistant has one near member, one 100 ms and one 300 ms away, both with 1 % loss. It measures the time until
-// 400 new objects are on each of them separately; the floor are 64 writers that write the same objects to the hub and
-// over the same network to that member. Then it measures the placement on all three at once, which shows the delay of
-// the near member by the other two.
+// BenchmarkDistant has a near member, a member 100 ms away and a member 300 ms away; the network loses 1% of the
+// packets of the distant members. For each member alone, it measures the time until 400 new objects are there. The
+// floor is the time that 64 writers need to write the same objects to the hub and, over the same network, to the
+// member. Then it places objects on all three members at once, which shows how much the distant members delay the near
+// one.
 func BenchmarkDistant(b *testing.B) {
 	e := harness.New(b, harness.Topology{Members: len(distances), Own: true, CRDs: true, Unaudited: true, Alike: true})
 	var direct, through []string
@@ -57,10 +58,10 @@ func BenchmarkDistant(b *testing.B) {
 	s.run, _ = startControllers(b, program(b, e), e.Kubeconfig("hub"), "--deletion-guard=100")
 	b.Cleanup(func() { s.run.kill() })
 	s.policies(b, e, "testdata/policies-distant.yaml")
-	// Each member gets its first copies before the measurement, which excludes the cost of the beginning.
+	// Each member gets its first copies before the measurement, so the figures do not include the first connections.
 	s.farther(b, "warm", 10, "everywhere", s.members)
 	for b.Loop() {
-		b.ReportMetric(0, "ns/op") // It would cover the whole benchmark.
+		b.ReportMetric(0, "ns/op") // The metric ns/op would cover the whole benchmark.
 		floor, alone, together := make([][]float64, len(distances)), make([][]float64, len(distances)), make([][]float64, len(distances))
 		for round := range rounds - 2 {
 			for i, away := range distances {
@@ -82,8 +83,8 @@ func BenchmarkDistant(b *testing.B) {
 	}
 }
 
-// farther creates n objects on the hub that a policy places, and returns the times until all are on each of these
-// members, in seconds. Then it deletes the objects.
+// farther creates n objects on the hub with a policy, and returns the seconds until all copies are on each of these
+// members. Then it deletes the objects.
 func (s *system) farther(b *testing.B, prefix string, n int, policy string, members []dynamic.Interface) []float64 {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), limit)

@@ -1,6 +1,6 @@
-// Package bench measures from outside. It compares the whole system with a floor, which writes the same objects
-// directly to the API servers, and offline commands, as whole processes, with kustomize. Both sides are measured in the
-// same run.
+// Package bench measures whole programs. It compares the time of the propagation with a floor, which writes the same
+// objects directly to the API servers, and the time of offline commands with kustomize. Both sides of a comparison are
+// measured in the same run.
 package bench
 
 import (
@@ -40,14 +40,19 @@ const (
 	limit = 2 * time.Minute
 )
 
-// samePod is a flag: the controllers know that the previous process with this value has ended, like a restarted
-// container of a Pod.
+// samePod is an argument. It tells the controllers that the previous process with this UID has ended, as after the
+// restart of a container.
 const samePod = "--pod-uid=bench"
 
 var deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 
 // BenchmarkFan measures the whole system with three members without controllers. Each figure has a floor. Except for
 // lone, the floor is the time that 16 writers need to write the same objects with server-side apply:
+//
+//	restart  the controllers are killed and started again while 3,000 copies exist; no copy may be written
+//	fan      300 Deployments with eight overriders each, until every member has every correct copy; the floor also writes to the hub
+//	lone     one object in an idle system, from its creation on the hub until the last member has it; the floor is a watch of the hub
+//	         that writes the object to all members at once
 //
 //	restart  the controllers are killed and started again while 3,000 copies exist; no copy may be written
 //	fan      300 Deployments with eight overriders each, until every member has every correct copy; the floor writes to the hub, too
@@ -64,8 +69,9 @@ func BenchmarkFan(b *testing.B) {
 	b.Cleanup(func() { s.run.kill() })
 	s.policies(b, e, "testdata/policies.yaml")
 	for b.Loop() {
-		b.ReportMetric(0, "ns/op") // It would cover the whole benchmark.
-		// Many other objects exist, so that the deletions later on are too small a share to need an approval.
+		b.ReportMetric(0, "ns/op") // The metric ns/op would cover the whole benchmark.
+		// Many other objects exist. Without them, the later deletions would be a large share of all copies and need an
+		// approval.
 		s.carry(b, "kept", kept, map[string]string{"kubeadmiral.io/propagation-policy-name": "pp", "hello": "world"})
 		s.restart(b, e, kubeconfigs)
 		s.fan(b, objects, rounds)
@@ -202,7 +208,7 @@ func (s *system) restart(b *testing.B, e *harness.Env, kubeconfigs []string) {
 		}
 		return n
 	}
-	// An object that comes later arrives only after all earlier ones are checked.
+	// The controllers process objects in order, so a new object arrives after all earlier ones are checked.
 	s.propagate(b, "before", 1)
 	before := written()
 	s.run.kill()
@@ -212,7 +218,7 @@ func (s *system) restart(b *testing.B, e *harness.Env, kubeconfigs []string) {
 	s.propagate(b, "after", 1)
 	b.ReportMetric(ready.Seconds(), "restart-s")
 	b.ReportMetric(time.Since(began).Seconds(), "restart-first-change-s")
-	wrote := written() - before - members // Without the object that was created afterwards.
+	wrote := written() - before - members // Without the writes of the object that was created after the restart.
 	b.ReportMetric(wrote, "restart-writes")
 	s.rewrote = wrote
 	b.Logf("restart: ready after %.1f s, %.0f writes to members", ready.Seconds(), wrote)
@@ -327,7 +333,8 @@ func (s *system) arrivals(b *testing.B, on []dynamic.Interface, selector string,
 	}
 }
 
-// propagate creates n objects with override policies, which set the label hello=world, and waits like carry.
+// propagate creates n objects with a policy that sets the label hello=world on the copies. Like carry, it waits for the
+// copies and returns the duration.
 func (s *system) propagate(b *testing.B, prefix string, n int) time.Duration {
 	b.Helper()
 	return s.carry(b, prefix, n, map[string]string{
@@ -378,7 +385,7 @@ func (s *system) clean(b *testing.B, prefix string, n int, from []dynamic.Interf
 	}
 }
 
-// each calls do for 0 to n-1 with all writers concurrently.
+// each calls the function do for 0 to n-1, with all writers concurrently.
 func (s *system) each(n int, do func(i int) error) error {
 	next := make(chan int)
 	errs := make([]error, s.writers)

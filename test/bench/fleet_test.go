@@ -36,15 +36,15 @@ const (
 // fleetLimit is the maximum duration of one phase of BenchmarkFleet.
 const fleetLimit = 30 * time.Minute
 
-// BenchmarkFleet reports the costs of simulated fleets. It measures the time until every copy is correct: after the
-// creation of all objects, after the change of an OverridePolicy of all objects, after the change of one cluster's
-// labels, and after the join of a cluster. It measures the restart after a crash with its writes, and memory, processor
-// time and requests: per object, per copy, and while nothing changes. The floor is the processor time of a client that
-// only applies objects to the same members.
+// BenchmarkFleet reports the costs of simulated fleets. It measures the time until every copy is correct after each of
+// these changes: the creation of all objects, a change of an OverridePolicy of all objects, a change of one cluster's
+// labels, and the join of a cluster. It restarts the controllers after a crash and counts their writes. It reports
+// memory, processor time and requests: per object, per copy, and while nothing changes. The floor is the processor time
+// of a client that only applies objects to the same members.
 //
-// Run it with -benchtime 1x. $REFRACT_BENCH_FLEETS lists the fleets (members, objects), for example 100x100,1000x1000,
-// and $REFRACT_BENCH_STEADY is the duration without changes. With $REFRACT_BENCH_RECORD, it writes the figures to
-// testdata/fleets.json, and the table and plots of all recorded fleets to docs.
+// Run it with -benchtime 1x. $REFRACT_BENCH_FLEETS lists the fleets (members x objects), for example 100x100,1000x1000.
+// $REFRACT_BENCH_STEADY is the duration of the measurement without changes. With $REFRACT_BENCH_RECORD, the benchmark
+// writes the figures to testdata/fleets.json, and the table and plots of all recorded fleets to docs.
 func BenchmarkFleet(b *testing.B) {
 	sizes := os.Getenv(sizesVariable)
 	if sizes == "" {
@@ -66,7 +66,7 @@ func BenchmarkFleet(b *testing.B) {
 
 func (s *simulated) run(b *testing.B) {
 	b.Helper()
-	b.ReportMetric(0, "ns/op") // It would cover all phases.
+	b.ReportMetric(0, "ns/op") // The metric ns/op would cover all phases.
 	s.start(b)
 	for b.Loop() {
 		s.floor(b)
@@ -85,8 +85,8 @@ func (s *simulated) run(b *testing.B) {
 	}
 }
 
-// phase calls do, and reports the time until the wanted number of copies match the selector, and the costs until the
-// controllers are idle.
+// phase calls the function do. It reports the time until the wanted number of copies match the selector, and the costs
+// until the controllers are idle.
 func (s *simulated) phase(b *testing.B, name string, do func(), selector string, want int) {
 	b.Helper()
 	cpu, before, reports := s.cpu(), s.requests(b), s.reports(b)
@@ -96,7 +96,7 @@ func (s *simulated) phase(b *testing.B, name string, do func(), selector string,
 		return s.count(b, selector) == want
 	})
 	took := time.Since(began)
-	settled := s.settle(b) // Reads do not count: the search for copies without an object still goes on.
+	settled := s.settle(b) // settle ignores reads: the controllers still search the members for copies without an object.
 	s.report(b, took.Seconds(), name+"-s")
 	s.report(b, settled.Sub(began).Seconds(), name+"-settled-s")
 	s.report(b, s.cpu()-cpu, name+"-cpu-s")
@@ -129,7 +129,8 @@ func (s *simulated) changePolicy(b *testing.B) {
 	apply(b, s.client, "testdata/policies-changed.yaml")
 }
 
-// changeLabel gives a cluster the label tier=gold: it gets one more object, and another variant of the others.
+// changeLabel gives a cluster the label tier=gold. The cluster gets one more object, and other variants of the existing
+// copies.
 func (s *simulated) changeLabel(b *testing.B) {
 	b.Helper()
 	fc := &corev1alpha1.FederatedCluster{}
@@ -150,7 +151,7 @@ func (s *simulated) restart(b *testing.B) {
 	before, cpu, had := s.requests(b), s.cpu(), s.count(b, ours)
 	began := time.Now()
 	ready := s.replica(b, samePod, patientLease)
-	s.until(b, func() bool { return s.requests(b)["watch"]-before["watch"] > int64(s.members) }) // One more than the members, since another cluster has joined.
+	s.until(b, func() bool { return s.requests(b)["watch"]-before["watch"] > int64(s.members) }) // More than members: one more has joined.
 	watched := time.Since(began)
 	settled := s.rest(b)
 	s.report(b, ready.Seconds(), "restart-s")

@@ -33,12 +33,12 @@ import (
 )
 
 const (
-	// injecting is the namespace with the policies. apart is a namespace without a webhook for its pods, and floor is
-	// one with a webhook that returns a known answer.
+	// injecting is the namespace with the policies. apart is a namespace for whose pods no webhook is called. floor is
+	// a namespace with a webhook that returns a stored response.
 	injecting, apart, floor = "injecting", corev1.NamespaceNodeLease, "floor"
 	// policies is the number of policies, and matching is the number of those that select the pods.
 	policies, matching = 100, 3
-	// rate is the number of reviews that begin per second, independent of the answers.
+	// rate is the number of reviews sent per second, whether or not earlier ones are answered.
 	rate = 1000
 	// reviews is the number of reviews.
 	reviews = 20 * rate
@@ -48,6 +48,11 @@ const (
 
 // BenchmarkInjection measures `refract run --injection` on a real API server, with 100 policies in the namespace, three
 // of which select the pod of 10 KB:
+//
+//	review  the latency of reviews over loopback TLS. 1,000 reviews per second are due, whether or not earlier ones are answered;
+//	        the latency counts from that time
+//	create  the creation of pods, one after the other, alternately with the webhook, without a webhook, and with a webhook that only
+//	        returns the same patch: the minimum costs of any webhook with this patch
 //
 //	review  reviews over loopback TLS, of which 1,000 begin per second, independent of earlier ones: from the time when each is due
 //	        until its answer
@@ -64,7 +69,7 @@ func BenchmarkInjection(b *testing.B) {
 	c.start(b)
 	c.prepare(b)
 	for b.Loop() {
-		b.ReportMetric(0, "ns/op") // It would cover the whole benchmark.
+		b.ReportMetric(0, "ns/op") // The metric ns/op would cover the whole benchmark.
 		c.review(b)
 		c.create(b)
 	}
@@ -118,7 +123,7 @@ func (c *consumers) prepare(b *testing.B) {
 	for _, ns := range []string{injecting, floor} {
 		fmt.Fprintf(&text, "---\n{apiVersion: v1, kind: Namespace, metadata: {name: %s}}\n", ns)
 	}
-	for _, ns := range []string{injecting, apart, floor} { // No controller runs that would create them.
+	for _, ns := range []string{injecting, apart, floor} { // The namespaces need this ServiceAccount, and no controller creates it.
 		fmt.Fprintf(&text, "---\n{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: %s}}\n", ns)
 	}
 	for i := range policies {
@@ -263,8 +268,8 @@ func ask(client *http.Client, url string, body []byte) ([]byte, error) {
 // uid matches the UID of a review.
 var uid = regexp.MustCompile(`"uid":"([-0-9a-f]{36})"`)
 
-// serveFloor registers a webhook for the pods of namespace floor. It returns Refract's answer to the same pod, which it
-// has stored.
+// serveFloor registers a webhook for the pods of namespace floor. The webhook returns Refract's response to an equal
+// pod, which serveFloor has requested and stored.
 func (c *consumers) serveFloor(b *testing.B) {
 	b.Helper()
 	asked := c.body(b)
@@ -280,7 +285,7 @@ func (c *consumers) serveFloor(b *testing.B) {
 			return
 		}
 		answer := slices.Concat(before, found[1], after)
-		if bytes.Contains(body, []byte(refractv1beta1.InjectionAnnotation)) { // A repeated call, after another webhook.
+		if bytes.Contains(body, []byte(refractv1beta1.InjectionAnnotation)) { // The API server calls the webhook again after another webhook.
 			answer = fmt.Appendf(nil, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true}}`, found[1])
 		}
 		w.Header().Set("Content-Type", "application/json")

@@ -20,11 +20,11 @@ import (
 const (
 	// largeObjects is the number of a tenant's objects that are too large for the member.
 	largeObjects = 100
-	// largeRounds is the number of rounds. In each round, other tenants write largeWrites objects without placed large
-	// objects, and as many with them.
+	// largeRounds is the number of rounds. In each round, other tenants write largeWrites objects while no large object
+	// is placed, and the same number while all are placed.
 	largeRounds = 3
 	largeWrites = 350
-	// largeTypes has a type for the large objects, since a ConfigMap is limited to 1 MiB, and largePolicies has the
+	// largeTypes is the CRD of the large objects, since a ConfigMap is limited to 1 MiB. largePolicies are the
 	// policies.
 	largeTypes = `
 apiVersion: apiextensions.k8s.io/v1
@@ -66,9 +66,12 @@ type tenant struct {
 }
 
 // BenchmarkLargeObjects measures the writes of other tenants while a tenant has 100 objects that the member does not
-// store: the time from the creation of an object on the hub until it is on the member. In both cases of each
-// comparison, the hub has the same large objects with the same edits; they differ only in the policy label, which
-// places the objects on the member.
+// store: the time from the creation of an object on the hub until the member has its copy. Each comparison measures
+// without and with the policy label on the large objects, which places them on the member. The large objects and the edits
+// are otherwise the same. With Edited, the tenant edits one large object after the other, as fast as the hub accepts it.
+//
+//	NotSent  objects of 1.9 MiB, which Refract does not send
+//	Refused  objects of 1.6 MiB in escape sequences, which Refract sends, and the API server of the member cannot store
 //
 //	NotSent  objects of 1.9 MiB, which Refract does not send
 //	Refused  objects of 1.6 MiB in escape sequences, which Refract sends, and the API server of the member cannot store
@@ -102,7 +105,8 @@ func BenchmarkLargeObjects(b *testing.B) {
 	}
 }
 
-// compare reports the times of other tenants' writes without and with the placed large objects.
+// compare reports the delays of other tenants' objects while the large objects are not placed, and while they are
+// placed.
 func (t *tenant) compare(b *testing.B, text string, edits bool) {
 	b.Helper()
 	t.each(b, func(ctx context.Context, name string) error {
@@ -153,7 +157,7 @@ func (t *tenant) compare(b *testing.B, text string, edits bool) {
 	b.Logf("%d writes each; p99 in rounds: %.2f", len(alone), ratios)
 }
 
-// each calls do for each of the large objects.
+// each calls the function do for each of the large objects.
 func (t *tenant) each(b *testing.B, do func(ctx context.Context, name string) error) {
 	b.Helper()
 	for i := range largeObjects {
@@ -169,8 +173,8 @@ func (t *tenant) patch(ctx context.Context, name, text string) error {
 	return err
 }
 
-// place places the large objects on the member, or removes them. It waits until all of them, or none, are reported as
-// rejected.
+// place places the large objects on the member, or withdraws the placement. It waits until the Propagations of all of
+// them report the rejection, or none.
 func (t *tenant) place(b *testing.B, placed bool) {
 	b.Helper()
 	label, want := "null", 0

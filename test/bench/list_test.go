@@ -36,8 +36,8 @@ const (
 )
 
 // BenchmarkConversionList lists 10,000 pizzas of 10 KB through a real API server in a version other than the stored
-// one. The API server reads them from etcd, not from its cache, and converts each: in turn with the restaurant's
-// conversion, with the ConversionPolicy, and with a webhook that only changes the apiVersion.
+// one. The API server reads the pizzas from etcd, not from its cache, and converts each. The webhooks alternate: the
+// restaurant's conversion, the ConversionPolicy, and a webhook that only changes the apiVersion.
 func BenchmarkConversionList(b *testing.B) {
 	l := newListing(b, up(b, 1))
 	l.create(b)
@@ -49,7 +49,7 @@ func BenchmarkConversionList(b *testing.B) {
 			}
 		}
 	}
-	b.ReportMetric(0, "ns/op") // It would cover all webhooks.
+	b.ReportMetric(0, "ns/op") // The metric ns/op would cover all webhooks.
 	floor, ours, policy := halfway(took["/copy"]), halfway(took["/pizza"]), halfway(took["/policy"])
 	b.ReportMetric(floor.Seconds(), "s-copy")
 	b.ReportMetric(ours.Seconds(), "s-pizza")
@@ -114,8 +114,8 @@ func (l *listing) counted(h http.Handler) http.Handler {
 	})
 }
 
-// copied answers a review with its objects in the other version. It only searches for the begin and the end of the
-// objects.
+// copied is a webhook that only changes the apiVersion. It does not parse the objects; it only searches for the start
+// and the end of their list.
 func copied(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -135,8 +135,8 @@ func copied(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","response":{"uid":"%s","convertedObjects":[%s],"result":{"status":"Success"}}}`, uid, objects)
 }
 
-// between returns the data between two texts: up to the last occurrence of to if the data are objects, since these may
-// contain to.
+// between returns the data between the texts from and to. For a list of objects, it searches for the last occurrence of
+// to, since the objects may contain the same text.
 func between(data []byte, from, to string) []byte {
 	_, rest, found := bytes.Cut(data, []byte(from))
 	if !found {
@@ -273,11 +273,11 @@ func (l *listing) version(b *testing.B) string {
 	return list.ResourceVersion
 }
 
-// list makes the API server convert with the webhook at a path, and returns the time of a list that is answered from
-// etcd.
+// list makes the API server convert with the webhook at a path, and returns the duration of a list that the API server
+// reads from etcd.
 //
-// The API server answers from etcd if the requested resource version is older than its caches, and the caches are new
-// after each change of the definition.
+// A change of the definition makes the API server create a new cache for the type. It then reads from etcd if the
+// requested resource version is older than the cache.
 func (l *listing) list(b *testing.B, path string) time.Duration {
 	b.Helper()
 	ctx := b.Context()

@@ -99,7 +99,7 @@ func repeat(n int, once func() *process) []*process {
 // report reports the medians of the time and the memory.
 func report(b *testing.B, prefix string, runs []*process) {
 	b.Helper()
-	b.ReportMetric(0, "ns/op") // It would cover several runs, and the checks.
+	b.ReportMetric(0, "ns/op") // The metric ns/op would cover several runs, and the checks.
 	b.ReportMetric(median(runs, seconds), prefix+"s")
 	b.ReportMetric(median(runs, megabytes), prefix+"MB")
 }

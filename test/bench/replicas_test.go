@@ -19,10 +19,10 @@ const (
 	replicasLease = 30 * time.Second
 )
 
-// BenchmarkReplicas reports the effect of several replicas on a simulated fleet: the times of the creation and the
-// change of all objects, and the costs for the replicas and the hub. Then the leading replica is killed in the middle
-// of a change, and another one is started: no copy may be written twice or lost, or be later than without the crash by
-// more than the lease duration.
+// BenchmarkReplicas reports the effect of several replicas on a simulated fleet: the durations of the creation and the
+// change of all objects, and the costs for the replicas and the hub. Then it kills the leading replica in the middle of
+// a change, and starts another one. No copy may be written twice or lost. The crash may delay the change by at most the
+// lease duration.
 //
 // Run it with -benchtime 1x. $REFRACT_BENCH_FLEETS is the fleet, and $REFRACT_BENCH_REPLICAS lists the numbers of
 // replicas.
@@ -52,7 +52,7 @@ func BenchmarkReplicas(b *testing.B) {
 
 func (s *simulated) scaleOut(b *testing.B, n int) {
 	b.Helper()
-	b.ReportMetric(0, "ns/op") // It would cover all phases.
+	b.ReportMetric(0, "ns/op") // The metric ns/op would cover all phases.
 	s.start(b)
 	for b.Loop() {
 		var replicas [][]string
@@ -145,7 +145,7 @@ func (s *simulated) hubLoad(b *testing.B) load {
 	}
 }
 
-// loadSince reports the work of the hub's API server since the metrics before.
+// loadSince reports the load of the hub's API server since the metrics in before.
 func (s *simulated) loadSince(b *testing.B, phase string, before load) load {
 	b.Helper()
 	now := s.hubLoad(b)

@@ -17,12 +17,13 @@ import (
 	"refract.dev/test/simulation"
 )
 
-// BenchmarkRollout changes an OverridePolicy of all objects of a simulated fleet. With the change, one in twenty
-// members does not become ready, but all canaries do. It runs without a rollout policy, and with one whose waves are 1
-// %, 10 % and the rest of the members. It reports the number of members that an object reached before the change was
-// reverted, the times of the change and of the revert, and the writes to the hub per object.
+// BenchmarkRollout changes an OverridePolicy of all objects of a simulated fleet. With the change, the workloads on 5%
+// of the members do not become ready; none of these members is a canary. The benchmark runs without a rollout policy,
+// and with a policy of three waves: 1%, 10% and the remaining members. It reports the number of members that an object
+// reached before the change was reverted, the durations of the change and of the revert, and the writes to the hub per
+// object.
 //
-// Run it with -benchtime 1x. $REFRACT_BENCH_FLEETS lists the fleets (members, objects).
+// Run it with -benchtime 1x. $REFRACT_BENCH_FLEETS lists the fleets (members x objects).
 func BenchmarkRollout(b *testing.B) {
 	sizes := os.Getenv(sizesVariable)
 	if sizes == "" {
@@ -44,7 +45,7 @@ func BenchmarkRollout(b *testing.B) {
 
 func (s *simulated) release(b *testing.B) {
 	b.Helper()
-	b.ReportMetric(0, "ns/op") // It would cover all phases.
+	b.ReportMetric(0, "ns/op") // The metric ns/op would cover all phases.
 	s.start(b)
 	for b.Loop() {
 		s.join(b, []string{samePod, patientLease})

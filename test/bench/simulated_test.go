@@ -32,8 +32,8 @@ import (
 	"refract.dev/test/simulation"
 )
 
-// patientLease keeps the controllers leading if hub and members, on the same machine, leave them no processor for
-// seconds.
+// patientLease is a long lease: on one machine, hub and members may use all processors for seconds, and the controllers
+// should still keep their lease.
 const patientLease = "--lease-duration=2m"
 
 // TestMain runs the benchmarks or, in a process that they start, the members of a simulated fleet.
@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// simulate serves n members, and prints the URL of their control interface. It ends with its standard input.
+// simulate serves n members, and prints the URL of their control interface. It ends when its standard input is closed.
 func simulate(n string) error {
 	var members int
 	if _, err := fmt.Sscan(n, &members); err != nil {
@@ -75,7 +75,7 @@ type simulated struct {
 
 	program  string // refract
 	hub      string // The kubeconfig.
-	control  string // URL of the simulated members' control.
+	control  string // URL of the control interface of the simulated members.
 	access   []simulation.Access
 	client   client.Client
 	system   *system
@@ -251,8 +251,9 @@ func (s *simulated) register(b *testing.B, m simulation.Access) error {
 	})
 }
 
-// The controllers are idle if there were (almost) no requests to members for the time atRest. For complete reports, the
-// time is longer by saidByCluster for each cluster: longer than a report is delayed to collect further changes.
+// The controllers count as idle after (almost) no requests to members for the duration atRest. A measurement of the
+// final Propagations waits longer, by saidByCluster for each cluster, because the controllers delay reports to combine
+// several changes.
 const (
 	atRest        = 3 * time.Second
 	saidByCluster = 25 * time.Millisecond
@@ -266,14 +267,14 @@ func (s *simulated) settle(b *testing.B) time.Time {
 	return s.quiet(b, requests.writes, 0, atRest+time.Duration(s.members)*saidByCluster)
 }
 
-// rest waits until the controllers are idle after a start, and returns the time since when they are. Each member is
-// searched about once a minute; with a thousand members, that is some fifteen lists a second.
+// rest waits after a start until the controllers are idle, and returns the time when this began. The controllers list
+// the objects of each member about once a minute, so it tolerates some fifteen lists a second with a thousand members.
 func (s *simulated) rest(b *testing.B) time.Time {
 	b.Helper()
 	return s.quiet(b, requests.busy, float64(s.members/10), atRest)
 }
 
-// quiet waits until few requests to hub and members are made for some time, and returns its begin.
+// quiet waits until there were few requests to hub and members for some time, and returns the begin of that time.
 func (s *simulated) quiet(b *testing.B, of func(requests) int64, few float64, during time.Duration) time.Time {
 	b.Helper()
 	var was float64

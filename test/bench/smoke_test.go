@@ -15,9 +15,9 @@ const recordedFile = "testdata/recorded.json"
 // tolerance is the factor by which a ratio may be worse than recorded.
 const tolerance = 1.5
 
-// BenchmarkSmoke fails if a ratio that docs/performance.md promises is more than 1.5 times the recorded one, or if a
-// restart writes copies. It is small enough to run for every change. A ratio that is too high is measured once more,
-// since other programs may have disturbed it.
+// BenchmarkSmoke fails if one of the ratios in docs/performance.md is more than 1.5 times the recorded ratio, or if a
+// restart writes copies. It is small enough to run for every change. It repeats a measurement with a ratio that is too
+// high, since other programs may have disturbed the first one.
 func BenchmarkSmoke(b *testing.B) {
 	text, err := os.ReadFile(recordedFile)
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 // beforeVariable is the path of the refract program with which BenchmarkUpgrade begins.
 const beforeVariable = "REFRACT_BENCH_BEFORE"
 
-// BenchmarkUpgrade starts an older refract, whose path is in $REFRACT_BENCH_BEFORE, which writes 3,600 copies to three
-// members without controllers. Then it kills this program and starts the current one, and reports the time and the
-// writes to members, of which there must be none.
+// BenchmarkUpgrade starts an older refract program, whose path is in $REFRACT_BENCH_BEFORE. The program writes 3,600
+// copies to three members without controllers. The benchmark kills it and starts the current program, and reports the
+// duration of the start and the writes to members. There must be no writes.
 func BenchmarkUpgrade(b *testing.B) {
 	before := os.Getenv(beforeVariable)
 	if before == "" {
@@ -26,7 +26,7 @@ func BenchmarkUpgrade(b *testing.B) {
 	b.Cleanup(func() { s.run.kill() })
 	s.policies(b, e, "testdata/policies.yaml")
 	for b.Loop() {
-		b.ReportMetric(0, "ns/op") // It would hold all of it.
+		b.ReportMetric(0, "ns/op") // The metric ns/op would cover the whole benchmark.
 		s.carry(b, "kept", kept, map[string]string{"kubeadmiral.io/propagation-policy-name": "pp", "hello": "world"})
 		s.propagate(b, "overridden", 200)
 		s.idle(b)

@@ -152,7 +152,7 @@ func (p *page) until(script string) {
 		case err == nil && is:
 			return
 		case ctx.Err() != nil:
-			p.Fatalf("not within %s: %s: %v", patience, script, err) // The error may come from the previous page.
+			p.Fatalf("not within %s: %s: %v", patience, script, err) // The last error may come from the previous page.
 		}
 		time.Sleep(5 * time.Millisecond) //nolint:forbidigo // The page sends no event for this.
 	}
@@ -190,7 +190,7 @@ func (p *page) picture(name string) {
 	}
 }
 
-// serve runs refract ui until the test ends. It returns the address with the token, and that of the server.
+// serve runs refract ui until the test ends. It returns the URL with the token, and the URL of the server.
 func serve(t *testing.T, args ...string) (entrance, base string) {
 	t.Helper()
 	binary := os.Getenv("REFRACT_TEST_BINARY")

@@ -17,7 +17,7 @@ import (
 // TestMain makes control planes for the tests that need them.
 func TestMain(m *testing.M) { harness.Main(m, harness.Topology{}, nil) }
 
-// web is a Deployment on all clusters that is ready when its pods are. Another Deployment changes in waves.
+// web has two Deployments on all clusters: web is ready when its pods are ready, and slow changes in waves.
 const web = `
 apiVersion: v1
 kind: Namespace

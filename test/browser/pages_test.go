@@ -73,7 +73,7 @@ func TestPages(t *testing.T) {
 	t.Logf("%d pages, in light and dark: axe violations: 0; requests to other servers: 0; console errors: 0", len(addresses))
 }
 
-// TestKeyboard: with the keyboard alone, a user can get from the fleet to the author of a line of a copy.
+// TestKeyboard: a user can get from the fleet page to the history of a line in a copy with the keyboard alone.
 func TestKeyboard(t *testing.T) {
 	p := visit(t, 1300, 900, examples...)
 	focused := func() string {
@@ -106,7 +106,7 @@ func TestKeyboard(t *testing.T) {
 	p.clean()
 }
 
-// TestWhatIf: a moment after an edit, the page shows the differences that the edit would cause. They are those of
+// TestWhatIf: soon after an edit, the page shows the differences that the edit would cause, equal to the output of
 // refract diff.
 func TestWhatIf(t *testing.T) {
 	p := visit(t, 1300, 900, examples...)
@@ -125,7 +125,7 @@ func TestWhatIf(t *testing.T) {
 	}
 	cmd := exec.CommandContext(t.Context(), filepath.Join(root(t), "bin", "refract"), append(append([]string{"diff"}, examples...), "--to", policy)...)
 	cmd.Dir = root(t)
-	said, _ := cmd.Output() // The exit code is 1, because there are differences.
+	said, _ := cmd.Output() // refract diff exits with 1, because there are differences.
 	for line := range strings.Lines(shown) {
 		if !strings.Contains(string(said), strings.TrimSpace(line)) {
 			t.Errorf("the page says %q, and refract diff\n%s", line, said)
@@ -165,7 +165,7 @@ func TestThousand(t *testing.T) {
 		for what, is := range map[string]struct{ got, goal float64 }{
 			"first paint, ms": {paint, 1000}, "a filter, ms": {filter, 100}, "the longest task, ms": {longest, 200}, "memory, MB": {heap, 200},
 		} {
-			// A busy machine is slow without a fault of the page, but not by this factor.
+			// On a busy machine even a fast page is slow, but not by this factor.
 			const slow = 5
 			if is.got >= slow*is.goal {
 				t.Errorf("%s: %s: want at most %.0f, got %.0f", address, what, is.goal, is.got)
@@ -187,7 +187,7 @@ func TestFiles(t *testing.T) {
 	} {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(root(t), "bin", "refract"), args...)
 		cmd.Dir = root(t)
-		text, _ := cmd.Output() // The exit code of diff is 1, because there are differences.
+		text, _ := cmd.Output() // refract diff exits with 1, because there are differences.
 		file := filepath.Join(dir, name+".html")
 		if err := os.WriteFile(file, text, 0o600); err != nil {
 			t.Fatal(err)

@@ -29,8 +29,8 @@ func (s *scene) apply(manager, version, name, spec string, force bool) error {
 	return s.api.Patch(s.Context(), s.empty(version, name), client.RawPatch(types.ApplyPatchType, text), how...)
 }
 
-// TestApply: two managers apply their parts of one widget, each in its version, with lists in lists. For this, the API
-// server converts partial objects. The test runs twice, each time with another manager's version as the storage
+// TestApply: two managers apply their fields of one widget, each in a different version, with nested lists. The API
+// server converts the partial objects for this. The test runs twice, with each of the two versions as the storage
 // version.
 func TestApply(t *testing.T) {
 	t.Parallel()
@@ -43,7 +43,7 @@ func TestApply(t *testing.T) {
 		t.Run(stored, func(t *testing.T) {
 			sub := *s
 			sub.T = t
-			// The last manager that applies a list decides the order of its elements.
+			// The order of a list depends on the last manager that applied it.
 			sub.order = cmp.Options{cmpopts.SortSlices(func(a, b any) bool { return fmt.Sprint(a) < fmt.Sprint(b) })}
 			sub.applied("applied-"+stored, stored)
 		})
@@ -76,8 +76,8 @@ func (s *scene) applied(name, stored string) {
 		}
 	}
 
-	// In v1alpha1, the version of the other manager, the fields that only v1 has are in the annotation. The API server
-	// removes a field that no manager applies any more by its path. The annotation is a single field, so its values
+	// In v1alpha1, the version of the other manager, an annotation keeps the fields that only v1 has. After an apply,
+	// the API server removes fields that no manager owns any more. The annotation is a single field, so values in it
 	// stay until a client removes them.
 	s.must(s.apply("new", v1, name, `{size: Large, retries: 5, steps: [c], ports: [
 		{name: ssh, number: 22}, {name: http, number: 80, protocol: TCP, targets: [{zone: b, weight: 3}]}]}`, false))

@@ -49,7 +49,7 @@ func TestValues(t *testing.T) {
 		"empty-values":  {`{"title":"","ports":[],"settings":{},"legacy":""}`, `{"caption":"","ports":[],"settings":{}}`},
 		"null":          {`{"title":null}`, `{"caption":null}`},
 		"null-within":   {`{"settings":{"a":null,"b":[null],"c":{"d":null}}}`, `{"settings":{"a":null,"b":[null],"c":{"d":null}}}`},
-		"null-refused":  {`{"size":null,"ports":null}`, `{}`}, // The API server removes these nulls: no schema allows them.
+		"null-refused":  {`{"size":null,"ports":null}`, `{}`}, // The API server drops these nulls, because the schemas do not allow null.
 		"beyond-double": {`{"serial":9007199254740993}`, `{"serial":9007199254740993}`},
 		"most":          {`{"serial":9223372036854775807}`, `{"serial":9223372036854775807}`},
 		"least":         {`{"serial":-9223372036854775808}`, `{"serial":-9223372036854775808}`},
@@ -91,7 +91,7 @@ func TestValues(t *testing.T) {
 		if diff := cmp.Diff(any(want), s.get(v1, name).Object["spec"]); diff != "" {
 			t.Errorf("%s in v1: -want, +got:\n%s", name, diff)
 		}
-		for _, through := range []string{beta, v1} { // Each update writes the stored object anew, converted from another version.
+		for _, through := range []string{beta, v1} { // Each update converts the object from another version and stores it again.
 			u := s.get(through, name)
 			u.SetLabels(map[string]string{"through": through})
 			s.must(s.api.Update(t.Context(), u))
@@ -102,8 +102,8 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestDuplicates sends a key or an element twice. API servers remove or reject duplicates before a conversion, and the
-// webhook rejects them rather than choose one.
+// TestDuplicates sends objects with duplicate keys or list elements. API servers remove or reject duplicates before a
+// conversion. The webhook rejects them, because it cannot choose one.
 func TestDuplicates(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "widget")
@@ -143,8 +143,9 @@ func TestDuplicates(t *testing.T) {
 	}
 }
 
-// TestAnnotations fills the annotations of objects. If the values that a version cannot hold do not fit into the
-// annotation, the conversion fails. The object stays as it is, and can be made smaller in its stored version.
+// TestAnnotations fills the annotations of objects. A conversion keeps the values of fields that a version lacks in an
+// annotation; if they do not fit, the conversion fails. The stored object stays unchanged, and a client can make it
+// smaller in its storage version.
 func TestAnnotations(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "widget")
@@ -197,8 +198,8 @@ func (s *scene) list(version string) error {
 	return s.api.List(s.Context(), list, client.InNamespace(ns))
 }
 
-// TestLimits has objects whose conversion would have too many items, or cost too much. The conversion fails quickly,
-// before the API server's timeout of 30 s, and without a change of the object.
+// TestLimits: the conversion of an object with too many items, or at too high a cost, fails quickly. It fails before
+// the API server's timeout of 30 s, and does not change the object.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "crate")

@@ -1,6 +1,6 @@
-// Package conversion tests ConversionPolicies from the view of users: two replicas of `refract run --conversion` run as
-// processes with only the documented rights, beside a real API server. The tests check what clients receive, and what
-// etcd stores.
+// Package conversion tests ConversionPolicies as users see them. Two replicas of `refract run --conversion` run as
+// processes with only the documented rights, beside a real API server. The tests check the responses to clients and the
+// objects in etcd.
 package conversion
 
 import (
@@ -52,7 +52,7 @@ const (
 var shared *world
 
 func TestMain(m *testing.M) {
-	// By default, all tests run at once: the longest test mostly waits, and should not start only after others have
+	// Tests mostly wait, so all run at once by default. Otherwise the longest test might start only after others have
 	// ended.
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
@@ -76,7 +76,8 @@ type world struct {
 	replicas *replicas
 	// certificates is the name of the Secret with the replicas' certificates.
 	certificates string
-	// calm is read-locked by each test that needs the replicas, and locked by a test that disturbs them.
+	// calm coordinates tests: a test that needs the replicas holds a read lock, and a test that disturbs them holds the
+	// write lock.
 	calm sync.RWMutex
 }
 
@@ -98,7 +99,7 @@ func (w *world) close() error {
 	return nil
 }
 
-// scene is one test, with a definition in an API group of its own.
+// scene is one test, with a definition in its own API group.
 type scene struct {
 	*testing.T
 	*world
@@ -110,8 +111,8 @@ type scene struct {
 	kind, plural, crd string
 }
 
-// begin creates a definition of testdata in the test's own API group, and waits until it is served. Its objects are not
-// converted yet.
+// begin creates a definition of testdata in the test's own API group, and waits until the API server serves it. The
+// definition has no conversion yet.
 func begin(t *testing.T, definition string, edits ...func(*apiextensionsv1.CustomResourceDefinition)) *scene {
 	t.Helper()
 	shared.calm.RLock()
@@ -202,7 +203,7 @@ func (s *scene) policy(name string, edits ...func(*refractv1alpha1.ConversionPol
 	return p
 }
 
-// serve creates a policy, and waits until the API server uses it for conversions.
+// serve creates a policy, and waits until the API server calls the webhook for conversions.
 func (s *scene) serve(p *refractv1alpha1.ConversionPolicy) {
 	s.Helper()
 	s.must(s.api.Create(s.Context(), p))
@@ -210,7 +211,8 @@ func (s *scene) serve(p *refractv1alpha1.ConversionPolicy) {
 	s.untilConverted()
 }
 
-// untilReady waits until the latest generation of a policy is in service, or is compared (mode Shadow).
+// untilReady waits until the latest generation of a policy converts objects, or is only compared with the conversion
+// (mode Shadow).
 func (s *scene) untilReady(name string) {
 	s.Helper()
 	s.until("the policy is ready", func(ctx context.Context) error {
@@ -299,7 +301,7 @@ func (s *scene) untilServed() {
 	})
 }
 
-// named reports whether the API server knows the type, and has no object with this name.
+// named reports whether err means that the API server knows the type but has no object with this name.
 func named(err error, name string) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && apierrors.IsNotFound(err) && strings.HasSuffix(status.Status().Message, strconv.Quote(name)+" not found")
@@ -329,7 +331,7 @@ func (s *scene) redefine(edit func(*apiextensionsv1.CustomResourceDefinition)) {
 // amend changes a policy.
 func (s *scene) amend(name string, edit func(*refractv1alpha1.ConversionPolicySpec)) error {
 	var err error
-	for range 10 { // The controllers write the status meanwhile. A refusal by the webhook is a Conflict, too.
+	for range 10 { // The controllers write the status meanwhile. The API server also returns a Conflict if the webhook rejects the write.
 		p := &refractv1alpha1.ConversionPolicy{}
 		if err := s.api.Get(s.Context(), client.ObjectKey{Name: name}, p); err != nil {
 			return err
@@ -491,7 +493,7 @@ func (s *scene) until(what string, try func(context.Context) error) {
 	harness.Eventually(s.T, what, try)
 }
 
-// statusOf returns the status of a policy without the long fields: the spec and definition that are in service.
+// statusOf returns the status of a policy, without the long copies of the spec and the definition that convert objects.
 func statusOf(p *refractv1alpha1.ConversionPolicy) string {
 	is := p.Status.DeepCopy()
 	if is.Served != nil {

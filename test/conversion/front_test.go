@@ -22,11 +22,11 @@ import (
 	"refract.dev/test/harness"
 )
 
-// front is the server that the API server takes for the webhook. Like a Service, it forwards requests to the replicas
-// in turn, and skips replicas that are not ready.
+// front is the server at the webhook's address. Like a Service, it forwards requests to the replicas in turn, and skips
+// replicas that are not ready.
 //
-// front has the replicas' certificate. So it can count the requests, and change the answers like an attacker with that
-// certificate.
+// It has the replicas' certificate, so it can count requests, and change responses as an attacker with that certificate
+// could.
 type front struct {
 	server *http.Server
 	at     string
@@ -36,10 +36,10 @@ type front struct {
 	turn     int
 	requests map[string]int                         // By path.
 	alter    map[string]func(review map[string]any) // By path.
-	// ready returns an error while the replica at an address is not ready. Without an entry, a replica is ready if it
+	// ready returns an error while the replica at an address is not ready. A replica without an entry is ready if it
 	// accepts connections.
 	ready map[string]func(context.Context) error
-	// passing means that connections go to the replicas unchanged, without the front's own TLS and HTTP.
+	// passing is true if connections go to the replicas unchanged. Otherwise the front terminates TLS and HTTP itself.
 	passing bool
 	conns   map[net.Conn]bool
 }
@@ -99,7 +99,7 @@ func (f *front) accept(l net.Listener, to *handed) {
 	}
 }
 
-// handed is a listener whose connections another goroutine accepts. It is closed at most once.
+// handed is a listener that passes on connections that another goroutine has accepted. It may be closed once.
 type handed struct {
 	net.Listener
 	conns chan net.Conn
@@ -163,7 +163,7 @@ func exchange(a, b net.Conn) {
 	both.Wait()
 }
 
-// answer counts an answer, and changes it if the test requests that.
+// answer counts a response, and changes it if the test has called lie.
 func (f *front) answer(r *http.Response) error {
 	path := r.Request.URL.Path
 	f.mu.Lock()
@@ -201,7 +201,7 @@ func (f *front) asked(crd string) int {
 	return f.requests[path(crd)]
 }
 
-// lie changes the answers to the reviews for a definition; nil ends this.
+// lie changes the responses to the reviews for a definition. A nil function ends this.
 func (f *front) lie(crd string, alter func(review map[string]any)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -242,7 +242,7 @@ func converted(review map[string]any) []map[string]any {
 	return out
 }
 
-// post sends a review directly to the replicas, and returns the answer.
+// post sends a review directly to the replicas, and returns the response.
 func (w *world) post(crd, review string) (map[string]any, error) {
 	c := &http.Client{Timeout: harness.Patience, Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,

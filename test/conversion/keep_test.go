@@ -25,7 +25,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// keeping changes a policy: it cannot convert scripts that begin with "bad", and keeps them (onError: Keep).
+// keeping changes a policy: the conversion fails for scripts that begin with "bad", and onError is Keep.
 func keeping(spec *refractv1alpha1.ConversionPolicySpec) {
 	spec.OnError = refractv1alpha1.ConversionKeep
 	field(spec, "spec.script").ToHub = `value.startsWith("bad") ? value.split(",")[7].split(",") : value.split(",")`
@@ -34,8 +34,9 @@ func keeping(spec *refractv1alpha1.ConversionPolicySpec) {
 // bad are the names of the objects that cannot be converted.
 var bad = []string{"bad-1", "bad-2", "bad-3"}
 
-// TestKeep has a thousand objects, three of which cannot be converted. Lists still work. The three are marked in the
-// version that lacks values; there, they can be deleted but not changed. In their original version, they are unchanged.
+// TestKeep has a thousand objects; three of them have a value that cannot be converted to v1. Lists in v1 still
+// succeed. In v1, an annotation marks the three objects, and clients can delete but not change them. In v1alpha1, the
+// three are unchanged.
 func TestKeep(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "widget", withStatus)
@@ -73,7 +74,8 @@ func TestKeep(t *testing.T) {
 		t.Errorf("The stored object has changed: %s", s.bytes(bad[1]))
 	}
 
-	// An object that is stored in the version without the value keeps it in an annotation, and is restored from there.
+	// If such an object is stored in v1, an annotation keeps the value. A read in v1alpha1 restores the value from the
+	// annotation.
 	s.storeAs(v1)
 	s.must(s.patch(alpha, bad[2], `{"metadata":{"labels":{"written":"as-v1"}}}`))
 	if stored := string(s.bytes(bad[2])); !strings.Contains(stored, convert.Unconverted) || !strings.Contains(stored, `/v1"`) {
@@ -151,7 +153,7 @@ func (s *scene) untilUnconverted(policy string, names ...string) {
 		}
 		var got []string
 		for _, o := range p.Status.Unconverted {
-			if o.Namespace == ns && o.To == v1 { // Deleted objects are named for a while longer.
+			if o.Namespace == ns && o.To == v1 { // The status names deleted objects for some more time.
 				got = append(got, o.Name)
 			}
 			if o.From != alpha || !strings.Contains(o.Message, "spec.script: ") {
@@ -181,7 +183,7 @@ func (s *scene) counted() {
 	}
 }
 
-// refusedWhereItLacks tries to change an object in a version in which it lacks a value.
+// refusedWhereItLacks tries to change the spec of an object in v1, which lacks a value that cannot be converted.
 func (s *scene) refusedWhereItLacks(name string) {
 	s.Helper()
 	const refusal = "not all of it can be converted to v1, and what lacks is kept in its annotations"
@@ -224,8 +226,8 @@ func withStatus(crd *apiextensionsv1.CustomResourceDefinition) {
 	}
 }
 
-// deletable deletes the namespace of an object that cannot be converted. The object has a finalizer, whose controller
-// uses the version that lacks a value.
+// deletable deletes the namespace of an object that cannot be converted. The object has a finalizer, and the
+// finalizer's controller uses v1, which lacks the value.
 func (s *scene) deletable() {
 	s.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: strings.ReplaceAll(s.group, ".", "-")}}
@@ -255,8 +257,7 @@ func (s *scene) deletable() {
 	s.until("the object is gone", func(ctx context.Context) error { return s.gone(ctx, was) })
 }
 
-// crates returns the conversions of a crate in Go. They convert the whole object, so an error without a path has no
-// known field.
+// crates returns the conversions of a crate in Go. They convert whole objects, so their errors name no field.
 func crates(group string) convert.Resource {
 	toHub := func(object map[string]any) (map[string]any, error) {
 		spec, _ := object["spec"].(map[string]any)

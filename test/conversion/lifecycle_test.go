@@ -24,7 +24,7 @@ import (
 // manager is the field manager that writes spec.conversion.
 const manager = "refract-conversion"
 
-// field returns the entry of spoke v1alpha1 with this path, in the spoke or in the hub.
+// field returns the FieldConversion of spoke v1alpha1 whose path in the spoke or in the hub is place.
 func field(spec *refractv1alpha1.ConversionPolicySpec, place string) *refractv1alpha1.FieldConversion {
 	for i := range spec.Spokes {
 		if spec.Spokes[i].Version != alpha {
@@ -39,8 +39,8 @@ func field(spec *refractv1alpha1.ConversionPolicySpec, place string) *refractv1a
 	return nil
 }
 
-// backwards changes a policy: it converts steps back in the wrong order. This only shows if no annotation restores the
-// original.
+// backwards changes a policy so that the conversion of steps to the spoke reverses them. Only objects without the
+// annotation show this, because the annotation restores the original.
 func backwards(spec *refractv1alpha1.ConversionPolicySpec) {
 	field(spec, "spec.script").ToSpoke = `value.reverse().join(",")`
 }
@@ -49,8 +49,8 @@ func forwards(spec *refractv1alpha1.ConversionPolicySpec) {
 	field(spec, "spec.script").ToSpoke = `value.join(",")`
 }
 
-// TestLifecycle follows a policy through its life. A policy that fails its verification is never put into service, and
-// the last good generation stays in service.
+// TestLifecycle follows a policy through its life. A generation that fails its verification never converts objects. The
+// last verified generation continues to convert.
 func TestLifecycle(t *testing.T) {
 	t.Parallel()
 	s := beginAlone(t, "widget")
@@ -161,8 +161,8 @@ func (s *scene) undone() {
 	})
 }
 
-// needed checks the protection of a policy in service: the API server must reject its deletion, its change to mode
-// Shadow, and a second policy for the same CustomResourceDefinition.
+// needed checks the protection of a policy that converts objects: the API server must reject its deletion, its change
+// to mode Shadow, and a second policy for the same CustomResourceDefinition.
 func (s *scene) needed(p *refractv1alpha1.ConversionPolicy) {
 	s.Helper()
 	harness.WantStatus(s.T, "Several versions are stored or served.", s.api.Delete(s.Context(), p), 409, "needed by ", s.crd)
@@ -172,7 +172,7 @@ func (s *scene) needed(p *refractv1alpha1.ConversionPolicy) {
 	another.Name += "-another"
 	harness.WantStatus(s.T, "Another policy is in service.", s.api.Create(s.Context(), another), 409, "ConversionPolicy "+p.Name+" converts the objects of "+s.crd+" already")
 
-	// A finalizer protects the policy if the webhook is bypassed.
+	// A finalizer protects the policy even without the admission webhook.
 	is := &refractv1alpha1.ConversionPolicy{}
 	s.must(s.api.Get(s.Context(), client.ObjectKeyFromObject(p), is))
 	if diff := cmp.Diff([]string{refractv1alpha1.ConversionFinalizer}, is.Finalizers); diff != "" {
@@ -203,7 +203,7 @@ func TestRotation(t *testing.T) {
 	s := beginAlone(t, "widget")
 	s.serve(s.policy("widget"))
 	s.create(alpha, "w", widgets["old"][alpha])
-	s.front.pass(true) // The API server must see the certificates of the replicas themselves.
+	s.front.pass(true) // The API server must see the replicas' own certificates, not that of the front.
 	defer s.front.pass(false)
 	s.until("the API server has new connections", func(ctx context.Context) error {
 		_, err := s.tryGet(ctx, v1, "w")
@@ -271,7 +271,8 @@ func TestRotation(t *testing.T) {
 	s.wantSpec("after all", v1, "w", widgets["old"][v1])
 }
 
-// TestPolicyFirst: a policy waits for its definition, and serves it again after it was deleted and created anew.
+// TestPolicyFirst: a policy without a definition waits for it. It converts again after the definition was deleted and
+// created again.
 func TestPolicyFirst(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "crate")
@@ -358,8 +359,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestShadow compares a policy in mode Shadow with the one in service. The differences are counted, and clients do not
-// notice.
+// TestShadow compares a policy in mode Shadow with the policy that converts. Metrics count the differences, and clients
+// do not notice the comparison.
 func TestShadow(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "widget")
@@ -397,14 +398,14 @@ func TestShadow(t *testing.T) {
 		}
 	}
 
-	// The policy in service cannot be deleted, but one in mode Shadow can.
+	// A policy that converts cannot be deleted, but a policy in mode Shadow can.
 	s.must(s.api.Delete(t.Context(), shadow))
 	s.until("the shadow is gone", func(ctx context.Context) error { return s.gone(ctx, shadow) })
 	s.wantSpec("The conversion is unchanged.", v1, "sized-0", `{size: Small, retries: 3}`)
 }
 
-// TestTakeOver: a policy takes over from another webhook, only after an annotation requests it, and without a gap in
-// the conversion.
+// TestTakeOver: a policy replaces another conversion webhook only after an annotation requests it. No conversion fails
+// meanwhile.
 func TestTakeOver(t *testing.T) {
 	t.Parallel()
 	theirs := "https://127.0.0.1:1/theirs"
@@ -432,8 +433,8 @@ func TestTakeOver(t *testing.T) {
 	s.wired()
 }
 
-// TestEqualSchemas: versions with equal schemas differ in the meaning of a boolean. The policy cannot be deleted while
-// it is needed: without it, the API server would return the stored value in every version.
+// TestEqualSchemas: versions with equal schemas give a boolean different meanings. The policy cannot be deleted while
+// two versions are served: without it, the API server would return the stored value in every version.
 func TestEqualSchemas(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "crate", func(crd *apiextensionsv1.CustomResourceDefinition) {

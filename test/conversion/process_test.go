@@ -18,8 +18,8 @@ import (
 	"refract.dev/test/harness"
 )
 
-// process starts a hub with one replica that runs all controllers in one process. It is behind a front that sends it
-// nothing while it is not ready.
+// process starts a hub with one replica that runs all controllers in one process. The front sends no requests to the
+// replica while it is not ready.
 func process(t *testing.T) *world {
 	t.Helper()
 	w := &world{certificates: webhook.SecretName}
@@ -42,9 +42,9 @@ func process(t *testing.T) *world {
 	return w
 }
 
-// TestOneProcess restarts a process that propagates, injects and converts, behind a front that sends it nothing before
-// it is ready. So the process must become ready without a read of objects that it converts itself, or that no webhook
-// converts.
+// TestOneProcess restarts a process that propagates, injects and converts. The front sends it no requests before it is
+// ready. So the process must become ready without reading objects that it converts itself, or whose webhook does not
+// answer.
 func TestOneProcess(t *testing.T) {
 	t.Parallel()
 	w := process(t)
@@ -65,7 +65,7 @@ func TestOneProcess(t *testing.T) {
 		}
 		crd.Spec.Conversion = nobody(addressOfNobody)
 	})
-	defer dead.redefine(func(crd *apiextensionsv1.CustomResourceDefinition) { // Otherwise, the API server could not delete its objects.
+	defer dead.redefine(func(crd *apiextensionsv1.CustomResourceDefinition) { // The API server could not delete its objects with the dead webhook.
 		crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
 	})
 	dead.create(alpha, "c", `{bottles: [a]}`)
@@ -76,8 +76,8 @@ func TestOneProcess(t *testing.T) {
 	s.untilRead("w", widgets["old"][v1])
 	s.untilPropagated("again")
 
-	// Propagation alone waits for all types, except those that no webhook converts. It needs 40 s to find these: for so
-	// long, its client retries while the API server answers 429.
+	// A process that only propagates waits until it has listed all types, except types whose webhook does not answer.
+	// It recognizes those after 40 s, because its client repeats requests that the API server answers with 429.
 	all := w.replicas.args
 	for _, args := range [][]string{{"--propagation"}, all} {
 		s.must(w.replicas.stop(syscall.SIGTERM))
@@ -99,8 +99,8 @@ func nobody(url string) *apiextensionsv1.CustomResourceConversion {
 	}
 }
 
-// forget makes the API server discard its cache of the test's objects, as it does after each change of a schema. To
-// list them again, it must have them converted.
+// forget makes the API server discard its cache of the test's objects by a change of the schema. The API server then
+// needs conversions to list the objects again.
 func (s *scene) forget() {
 	s.Helper()
 	most := int64(5)
@@ -126,8 +126,8 @@ func (s *scene) untilRead(name, want string) {
 	s.wantSpec("It is converted as before.", v1, name, want)
 }
 
-// untilPropagated creates an object with a policy label, and waits for its Propagation: to create it, the controllers
-// must have listed the type.
+// untilPropagated creates an object with a policy label, and waits for its Propagation. The controllers create the
+// Propagation only after they have listed the type.
 func (s *scene) untilPropagated(name string) {
 	s.Helper()
 	u := s.object(alpha, name, `{title: a}`)

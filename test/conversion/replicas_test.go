@@ -23,8 +23,8 @@ import (
 	"refract.dev/test/harness"
 )
 
-// rights is the manifest of the rights of `refract run --conversion`, as administrators apply it, and account is its
-// ServiceAccount.
+// rights is the manifest of the rights of `refract run --conversion`, as administrators apply it. account is the
+// ServiceAccount in it.
 const (
 	rights  = root + "/config/rbac/conversion/conversion.yaml"
 	account = "refract-conversion"
@@ -114,8 +114,8 @@ func (w *world) kubeconfig(ctx context.Context) (string, error) {
 	return path, os.WriteFile(path, text, 0o600)
 }
 
-// kill ends all replicas like a crash, and deletes their Lease. Otherwise, policies would only take effect after the
-// Lease has expired, which other tests cover.
+// kill ends all replicas like a crash, and deletes their Lease. Otherwise, changes of policies would wait until the
+// Lease has expired; other tests cover this.
 func (r *replicas) kill(ctx context.Context) error {
 	if err := r.stop(syscall.SIGKILL); err != nil {
 		return err
@@ -196,7 +196,8 @@ func (w *world) secret(ctx context.Context) (*corev1.Secret, error) {
 	return secret, w.api.Get(ctx, client.ObjectKey{Namespace: corev1alpha1.SystemNamespace, Name: w.certificates}, secret)
 }
 
-// issue returns the data of the Secret. Its authority is some hours old and follows the one in old, if there is one.
+// issue returns the data of the Secret, with a certificate authority that is some hours old. If old has an authority,
+// the new one is its successor.
 func issue(old map[string][]byte) (map[string][]byte, error) {
 	var before *pki.Bundle
 	ago := 6 * time.Hour
@@ -204,7 +205,7 @@ func issue(old map[string][]byte) (map[string][]byte, error) {
 		ago = 3 * time.Hour
 		without := map[string][]byte{}
 		for key, value := range old {
-			if key != pki.AuthorityKeys { // An authority without its key cannot sign, so a successor is issued.
+			if key != pki.AuthorityKeys { // Without the key of the authority, the replicas issue a successor.
 				without[key] = value
 			}
 		}

@@ -17,7 +17,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// complement is the annotation with the values that have no place in the version.
+// complement is the annotation with the values of fields that the version lacks.
 const complement = "refract.dev/complement"
 
 // versions are all versions of a widget. The first one is the storage version at the beginning.
@@ -43,11 +43,11 @@ var widgets = map[string]map[string]string{
 	},
 }
 
-// from is the version that has all fields of a widget.
+// from is the version of each widget that has all of its fields.
 var from = map[string]string{"old": alpha, "new": v1}
 
-// TestScenarios are the scenarios of the API server's own conversion tests. They share one definition, and each starts
-// with the objects that the previous ones left.
+// TestScenarios repeats the scenarios of the API server's own conversion tests. The scenarios share one definition, and
+// each continues with the objects of the previous ones.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "widget")
@@ -88,9 +88,9 @@ func (s *scene) roundTrip() {
 				want := specs[read]
 				switch {
 				case created == from[name] || created == read && name == "old":
-				case name == "old": // Fields of v1alpha1 alone were never set.
+				case name == "old": // The fields that only v1alpha1 has were never set.
 					want = strings.NewReplacer(", legacy: L", "", ", color: red", "").Replace(want)
-				case created == beta: // The same for fields of v1 alone.
+				case created == beta: // The fields that only v1 has were never set.
 					want = strings.NewReplacer("1500", "1000", "retries: 5", "retries: 3").Replace(want)
 				default:
 					want = strings.NewReplacer("1500", "1000", "retries: 5", "retries: 3", ", note: some", "", ", weight: 3", "",
@@ -224,7 +224,7 @@ func (s *scene) lists(reason string) {
 	s.Helper()
 	for _, version := range versions {
 		for _, raw := range []metav1.ListOptions{{}, {Limit: 2}, {ResourceVersion: "0"}} {
-			s.until("the list is whole", func(ctx context.Context) error { // The watch cache may be behind.
+			s.until("the list is whole", func(ctx context.Context) error { // The watch cache may lack the latest writes.
 				got := map[string]any{}
 				for page := raw; ; {
 					list := &unstructured.UnstructuredList{}
@@ -257,8 +257,8 @@ func (s *scene) lists(reason string) {
 	}
 }
 
-// storageVersion changes the storage version. Stored widgets keep their old version until the next write, and clients
-// do not notice.
+// storageVersion changes the storage version. Stored widgets keep their version until the next write, and clients see
+// no difference.
 func (s *scene) storageVersion() {
 	check := func(reason string) {
 		s.Helper()
@@ -320,8 +320,8 @@ func (s *scene) notServed() {
 	}
 }
 
-// liar changes the webhook's answers. The API server accepts labels and annotations, restores other metadata, and
-// rejects all else with its own messages.
+// liar changes the webhook's responses. The API server accepts changed labels and annotations, restores other metadata,
+// and rejects all other changes with its own messages.
 func (s *scene) liar() {
 	s.create(alpha, "honest", `{title: T}`)
 	defer s.front.lie(s.crd, nil)
@@ -383,8 +383,9 @@ func (s *scene) liar() {
 	s.wantSpec("Correct answers are used again.", v1, "honest", `{caption: T, retries: 3}`)
 }
 
-// defaults shows when defaults apply: those of the storage version at each read, and those of the version of a request
-// at its write. Defaults of a policy apply when an object is converted to the version that has the field.
+// defaults tests the times of defaults. The API server applies the defaults of the storage version at each read, and
+// those of the request's version at its write. A policy applies defaults in the conversion to the version that has the
+// field.
 func (s *scene) defaults() {
 	s.create(alpha, "before", `{title: T}`)
 	set := func(text string) func(*apiextensionsv1.JSONSchemaProps) {
@@ -429,8 +430,8 @@ func (s *scene) defaults() {
 	})
 }
 
-// pruning removes a field from a schema: then its value is not converted. When the schema has the field again, the
-// value is back.
+// pruning removes a field from a schema, and the conversion no longer returns its value. When the schema has the field
+// again, the value is back.
 func (s *scene) pruning() {
 	s.create(alpha, "pruned", `{title: T, legacy: L, size: small}`)
 	var legacy apiextensionsv1.JSONSchemaProps

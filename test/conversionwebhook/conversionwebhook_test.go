@@ -30,7 +30,7 @@ metadata: {name: a, namespace: default}
 spec: {size: 5, name: five}
 `
 
-// TestConversion tests policies with every kind of fault around them.
+// TestConversion tests policies while all kinds of faults occur around them.
 func TestConversion(t *testing.T) {
 	t.Parallel()
 	w := begin(t)
@@ -116,8 +116,8 @@ func (w *world) refusals(t *testing.T) {
 	w.condition(t, "gizmos", refractv1alpha1.ConversionReady, "Serving")
 }
 
-// putRight removes the conversion from a definition, as another client might. Without a repair, objects would be
-// returned unconverted in the other version.
+// putRight removes the conversion from a definition, as another client might. The program must restore it: without it,
+// clients would get unconverted objects.
 func (w *world) putRight(t *testing.T) {
 	w.converts(t, "Sprocket")
 	w.must(t, "", "patch", "crd", "sprockets.example.com", "--type=merge", "-p", `{"spec":{"conversion":{"strategy":"None","webhook":null}}}`)
@@ -186,8 +186,8 @@ func (w *world) othersConvert(t *testing.T) {
 const third = `[{"op":"add","path":"/spec/versions/-","value":{"name":"v3","served":true,"storage":false,
 	"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":{"amount":{"type":"integer"}}}}}}}}]`
 
-// definitionChanges adds a version to a definition: the last good spec stays in service, also after the restart in the
-// next test.
+// definitionChanges adds a version to a definition that the policy does not know: the last valid spec continues to
+// convert, also after the restart in the next test.
 func (w *world) definitionChanges(t *testing.T) {
 	w.converts(t, "Pulley")
 	w.must(t, "", "patch", "crd", "pulleys.example.com", "--type=json", "-p", third)
@@ -228,8 +228,8 @@ spec:
     - {hub: spec.capacity, spoke: spec.size, toHub: value + 1, toSpoke: value - 2}
 `
 
-// specIsNotGood makes a policy violate a law: the last good spec stays in service, also after the restart in the next
-// test.
+// specIsNotGood changes a policy so that its verification fails: the last verified spec continues to convert, also
+// after the restart in the next test.
 func (w *world) specIsNotGood(t *testing.T) {
 	w.converts(t, "Crank")
 	w.must(t, of(lossy, "Crank"), "apply", "-f", "-")
@@ -250,7 +250,8 @@ func (w *world) specIsStillNotGood(t *testing.T) {
 	}
 }
 
-// other is a policy that keeps the place of the size, unlike the first policy, which moves it.
+// other is a policy in mode Shadow that keeps the fields capacity and size apart. The first policy moves the value
+// between them.
 const other = `
 apiVersion: refract.dev/v1alpha1
 kind: ConversionPolicy
@@ -285,7 +286,7 @@ func (w *world) shadow(t *testing.T) {
 	w.reads(t, "Valve", "v2", "a", ".spec.capacity", "5")
 }
 
-// deletion deletes a policy while it is needed, and again afterwards.
+// deletion deletes a policy while its definition has two served versions, and again with one version.
 func (w *world) deletion(t *testing.T) {
 	w.converts(t, "Rotor")
 	w.refused(t, "v1, v2 are served or stored", "", "delete", "conversionpolicy", "rotors")
@@ -295,7 +296,7 @@ func (w *world) deletion(t *testing.T) {
 	w.reads(t, "Rotor", "v2", "a", ".spec.capacity", "5")
 }
 
-// oneVersion stores all objects of a kind in v2, and ends the serving of v1.
+// oneVersion stores all objects of a kind in v2, and stops serving v1.
 func (w *world) oneVersion(t *testing.T, kind string) {
 	t.Helper()
 	crd := of("PLURAL.example.com", kind)
@@ -328,12 +329,12 @@ func (w *world) unwired(t *testing.T, kind string) {
 	}
 }
 
-// finalizer deletes a policy while the admission webhook does not reject this.
+// finalizer deletes a policy while no admission webhook rejects the deletion.
 func (w *world) finalizer(t *testing.T) {
 	w.converts(t, "Gear")
-	w.stop() // The program would write the configuration again before the deletion of the policy.
+	w.stop() // The program would restore the webhook configuration before the deletion of the policy.
 	w.must(t, "", "delete", "validatingwebhookconfiguration", converter.ConfigurationName)
-	harness.Eventually(t, "the policy is marked for deletion", func(context.Context) error { // The API server calls the webhook for another moment.
+	harness.Eventually(t, "the policy is marked for deletion", func(context.Context) error { // The API server still calls the webhook for a moment.
 		if out, err := w.do("", "delete", "conversionpolicy", "gears", "--wait=false"); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
@@ -349,7 +350,7 @@ func (w *world) finalizer(t *testing.T) {
 	w.unwired(t, "Gear")
 }
 
-// twoServe tests two serving policies for one definition, which no webhook has rejected.
+// twoServe tests two policies in mode Serve for one definition. The second one is created while no webhook rejects it.
 func (w *world) twoServe(t *testing.T) {
 	w.converts(t, "Spring")
 	w.stop()

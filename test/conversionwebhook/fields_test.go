@@ -19,8 +19,8 @@ func (w *world) addField(t *testing.T, kind string, version int, name string) {
 		`[{"op":"add","path":"/spec/versions/%d/schema/openAPIV3Schema/properties/spec/properties/%s","value":{"type":"string"}}]`, version, name))
 }
 
-// write patches an object in a version until the value is stored: for a moment, an API server prunes by the previous
-// schemas.
+// write patches an object in a version until the API server stores the value: for a moment, the API server prunes
+// fields by the previous schema.
 func (w *world) write(t *testing.T, kind, version, field, value string) {
 	t.Helper()
 	harness.Eventually(t, field+" is written", func(context.Context) error {
@@ -33,7 +33,7 @@ func (w *world) write(t *testing.T, kind, version, field, value string) {
 	})
 }
 
-// newFields adds a field to each version. The policy cannot name the fields before they exist. Their values survive
+// newFields adds a field to each version of a definition. The policy does not name the fields yet. Their values survive
 // writes in the other version.
 func (w *world) newFields(t *testing.T) {
 	w.converts(t, "Spindle")
@@ -54,7 +54,7 @@ func (w *world) newFields(t *testing.T) {
 	w.reads(t, "Spindle", "v2", "a", ".spec", `{"capacity":7,"name":"seven","too":"y"}`)
 }
 
-// newFieldsAreKept tests the same after a restart, until the policy names both fields.
+// newFieldsAreKept tests that the new fields survive writes after a restart, and names them in the policy at the end.
 func (w *world) newFieldsAreKept(t *testing.T) {
 	w.must(t, "", "patch", "spindles.v2.example.com", "a", "--type=merge", "-p", `{"spec":{"capacity":8}}`)
 	w.reads(t, "Spindle", "v1", "a", ".spec", `{"name":"seven","only":"x","size":8}`)

@@ -86,7 +86,7 @@ spec:
     - {hub: spec.capacity, spoke: spec.size}
 `
 
-// of replaces the kind in a text, so that each test has its own kind.
+// of replaces the placeholders in a text. Each test uses its own kind.
 func of(text, kind string, pairs ...string) string {
 	singular := strings.ToLower(kind)
 	all := slices.Concat(pairs, []string{"PLURAL", singular + "s", "SINGULAR", singular, "KIND", kind, "NAME", singular + "s", "MORE", ""})

@@ -16,7 +16,7 @@ func TestKilledAtRandom(t *testing.T) {
 	kills, each := size.kills, size.changesByKill
 	d := start(t)
 	random := rand.New(rand.NewPCG(seed, uint64(kills)))
-	k := d.work("--leader-elect=false") // Otherwise most of the time would pass with waiting for leases to expire.
+	k := d.work("--leader-elect=false") // With a lease, the drill would spend most of the time waiting for its expiration.
 	s := d.tell(size.objects)
 	for range kills {
 		s.removals = few
@@ -56,7 +56,7 @@ func TestRestartWritesNothing(t *testing.T) {
 			return nil
 		})
 		d.atWork(k)
-		// When a new change has arrived, the controllers have processed the old ones.
+		// When a new change has arrived, the controllers have processed all existing objects.
 		beat := s.pulse(d.Members...)
 		d.settle()
 		d.Logf("the first change after the restart took %s", round(beat))

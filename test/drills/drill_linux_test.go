@@ -1,5 +1,5 @@
-// Package drills injects faults into a fleet of real processes under load. At the end every copy must be correct, no
-// copy may be superfluous, and no object may be orphaned.
+// Package drills injects faults into a fleet of real processes under load. At the end of each drill every copy must be
+// correct, and there must be no superfluous copy and no orphaned object.
 package drills
 
 import (
@@ -73,7 +73,7 @@ func start(t *testing.T) *drill {
 	return d
 }
 
-// startAlone begins a drill with a fleet of its own.
+// startAlone begins a drill with its own fleet, which no other drill uses.
 func startAlone(t *testing.T, of harness.Topology) *drill {
 	t.Helper()
 	t.Parallel()
@@ -183,7 +183,7 @@ func (d *drill) pause(how time.Duration) {
 	}
 }
 
-// right returns an error that names all deviations from the intended state.
+// right returns an error that lists all differences from the intended state.
 func (d *drill) right(ctx context.Context) error {
 	wrong, err := d.Wrong(ctx)
 	if err != nil {
@@ -195,8 +195,8 @@ func (d *drill) right(ctx context.Context) error {
 	return nil
 }
 
-// settle waits for the required end of every drill: all copies are correct, none is superfluous, and no object is
-// orphaned.
+// settle waits for the end state that every drill requires: all copies are correct, none is superfluous, and no object
+// is orphaned.
 func (d *drill) settle() {
 	d.Helper()
 	d.wait("every copy is correct, none is superfluous or orphaned", d.right)
@@ -280,7 +280,7 @@ func rowOf(p *unstructured.Unstructured, cluster string) string {
 	return "no row"
 }
 
-// kubelet keeps a replica running as a real one does: it restarts the replica after its end.
+// kubelet keeps a replica running: it restarts a replica that has ended, as the real kubelet does.
 type kubelet struct {
 	name string
 
@@ -292,8 +292,8 @@ type kubelet struct {
 	done    chan struct{}
 }
 
-// briefLease is for drills that wait for the end of leases. In other drills a replica should not lose its lease because
-// the machine is busy.
+// briefLease is for drills that wait for the expiration of leases. Other drills use longer leases, so that a busy
+// machine does not make a replica lose its lease.
 const briefLease = "--lease-duration=5s"
 
 // restDelay is the time between the end of a replica and its restart. A real kubelet waits longer.
@@ -374,7 +374,7 @@ func (k *kubelet) stop() {
 	r := k.now
 	k.mu.Unlock()
 	_ = r.Signal(syscall.SIGCONT)
-	_ = r.Stop(syscall.SIGTERM) // Another drill tests the end of a replica.
+	_ = r.Stop(syscall.SIGTERM) // The error is ignored: another drill tests the end of a replica.
 	<-k.done
 }
 

@@ -52,7 +52,7 @@ func TestHubRestarted(t *testing.T) {
 	d.Logf("the controllers were started again %d times", k.restarts())
 }
 
-// TestHubRestoredFromBackup makes the hub lose half of its objects: their copies stay until a user approves their
+// TestHubRestoredFromBackup makes the hub lose half of its objects. The copies stay until a user approves their
 // deletion, or the objects exist again.
 func TestHubRestoredFromBackup(t *testing.T) {
 	const half = 20
@@ -81,7 +81,7 @@ data: {a: b}
 
 	restore := func() {
 		d.Helper()
-		// Before the restore of a database, its clients must be stopped, because they remember newer objects.
+		// The controllers must be stopped before the restore of a database, because their caches have newer objects.
 		k.stop()
 		d.down("hub")
 		d.must(d.Playground.Restore("hub", backup))

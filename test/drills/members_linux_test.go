@@ -19,7 +19,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// TestMemberStopped stops a member's API server during changes, until the member counts as offline and longer.
+// TestMemberStopped stops a member's API server during changes, beyond the time at which the member counts as offline.
 func TestMemberStopped(t *testing.T) {
 	d := start(t)
 	d.work()
@@ -39,8 +39,8 @@ func TestMemberStopped(t *testing.T) {
 	d.settle()
 }
 
-// meanwhile makes changes for a while, but at least a minimum number, and returns their durations until arrival on
-// these clusters.
+// meanwhile makes changes for this time, and at least ten. It returns the time that each change took to reach these
+// clusters.
 func (s *story) meanwhile(how time.Duration, clusters ...string) beats {
 	s.Helper()
 	var all beats
@@ -53,8 +53,8 @@ func (s *story) meanwhile(how time.Duration, clusters ...string) beats {
 	return all
 }
 
-// TestMemberLosesItsData empties a member: it is then another cluster at the same address with the same certificates,
-// and gets all its copies again.
+// TestMemberLosesItsData empties a member, which makes it another cluster at the same address with the same
+// certificates. The member gets all its copies again.
 func TestMemberLosesItsData(t *testing.T) {
 	d := start(t)
 	d.work()
@@ -66,7 +66,7 @@ func TestMemberLosesItsData(t *testing.T) {
 	d.must(d.Playground.Kill(d.struck(), playground.Etcd))
 	d.must(d.Playground.Wipe(d.struck()))
 	s.changes(20)
-	d.awaitCondition(d.struck(), string(corev1alpha1.ClusterReady), metav1.ConditionFalse) // Open watches do not notice the loss.
+	d.awaitCondition(d.struck(), string(corev1alpha1.ClusterReady), metav1.ConditionFalse) // A watch that is already open does not notice the loss.
 	d.up(d.struck())
 	if now := d.identity(d.struck()); now == identity {
 		t.Fatalf("want a new cluster UID after the loss of all data, got the old one, %s", now)
@@ -77,8 +77,8 @@ func TestMemberLosesItsData(t *testing.T) {
 	d.settle()
 }
 
-// TestMemberRestoredFromBackup restores an old state of a member, after a short outage and after one that made the
-// member count as offline: lost writes are repeated.
+// TestMemberRestoredFromBackup restores an old state of a member, first after a short outage, then after an outage that
+// made the member count as offline. Refract repeats the lost writes.
 func TestMemberRestoredFromBackup(t *testing.T) {
 	d := start(t)
 	d.work()
@@ -132,7 +132,7 @@ func TestMemberEtcdFrozen(t *testing.T) {
 	d.settle()
 }
 
-// TestMemberBehavesBadly makes a member misbehave in each known way, one after the other, and recover each time.
+// TestMemberBehavesBadly makes a member misbehave in each known way, one after the other, and recover in between.
 func TestMemberBehavesBadly(t *testing.T) {
 	outage := size.misbehaves
 	d := start(t)
@@ -148,7 +148,7 @@ func TestMemberBehavesBadly(t *testing.T) {
 	faults := []struct {
 		name, reason string
 		fault        harness.Fault
-		writes       int // Maximum number in 8 s.
+		writes       int // Maximum number of writes in 8 s.
 	}{
 		{"Full", "A member that answers 429 gets fewer requests.", harness.RefuseWrites(http.StatusTooManyRequests), len(s.alive) + 50},
 		{"Broken", "A member that rejects every write gets a request only now and then.", harness.RefuseWrites(http.StatusInternalServerError), len(s.alive) + 50},
@@ -186,14 +186,14 @@ func TestMemberBehavesBadly(t *testing.T) {
 	s.changes(10)
 	d.settle()
 
-	// The proxy must end after the cleanup of the drill.
+	// The proxy of the test must still run during the cleanup of the drill.
 	direct, err := d.Access(d.struck())
 	d.must(err)
 	d.must(d.Join(t.Context(), d.struck(), direct))
 	d.settle()
 }
 
-// TestMemberRefusesTheCredentials lets the certificate expire with which the hub connects to a member.
+// TestMemberRefusesTheCredentials lets the hub's client certificate for a member expire.
 func TestMemberRefusesTheCredentials(t *testing.T) {
 	d := start(t)
 	d.work()
@@ -331,8 +331,9 @@ func (d *drill) namespaceUID(cluster string) types.UID {
 }
 
 // TestNamespaceDeletedWhileMemberIsAway deletes a namespace of the hub that has copies on an unreachable member, and
-// creates it again at once. When the member is back, the copies of objects that a user deleted are removed without an
-// approval, also after a restart of the controllers. Copies of recreated objects are updated and not deleted.
+// creates it again at once. When the member is back, Refract deletes the copies of objects that a user deleted, without
+// an approval, also after a restart of the controllers. It updates the copies of recreated objects and does not delete
+// them.
 func TestNamespaceDeletedWhileMemberIsAway(t *testing.T) {
 	d := start(t)
 	k := d.work()

@@ -9,8 +9,8 @@ import (
 	"refract.dev/test/harness"
 )
 
-// TestLeaderFrozen freezes the leader of two replicas during changes. The other replica takes over, and the frozen one
-// notices that when it continues.
+// TestLeaderFrozen freezes the leader of two replicas during changes. The other replica takes over. When the frozen
+// replica continues, it must notice that it has lost the lease.
 func TestLeaderFrozen(t *testing.T) {
 	d := start(t)
 	one, two := d.work(briefLease), d.keep("two", briefLease)
@@ -23,7 +23,7 @@ func TestLeaderFrozen(t *testing.T) {
 	}
 	d.Logf("%s decides", leader.name)
 
-	// Changes are in progress, so that a replica without the lease could write twice.
+	// Changes are in progress when the leader freezes, so it could write again when it continues without the lease.
 	s.removals = few
 	for range 20 {
 		s.change()
@@ -46,15 +46,15 @@ func TestLeaderFrozen(t *testing.T) {
 		s.pulse(d.Members...)
 	}
 	d.settle()
-	// The frozen replica must end once. Further restarts mean that the machine was too busy to renew leases: then a
-	// member may change to the other replica and back.
+	// The frozen replica must end once. More restarts mean that the machine was too busy to renew leases; each may
+	// cause two more turns.
 	turns := 2 + 2*max(0, leader.restarts()+other.restarts()-lost-1)
 	for _, m := range d.Members {
 		d.oneWriter(m, turns, "refract/"+leader.name, "refract/"+other.name, from, thawed)
 	}
 	d.Logf("the replica that was frozen was started again %d times", leader.restarts())
 
-	// A replica that is killed and not restarted is replaced by the other one.
+	// After the end of one replica, the other one takes over.
 	other.mu.Lock()
 	other.stopped = true
 	other.mu.Unlock()
@@ -77,12 +77,12 @@ func (d *drill) leader() string {
 	return ""
 }
 
-// oneWriter fails the drill if both replicas have written to a member at the same time. The frozen replica may write
-// again only after it continued. most is the maximum number of turns of the two replicas.
+// oneWriter fails the drill if both replicas have written to a member at the same time. After the takeover, the frozen
+// replica may write only when it continues. most is the maximum number of turns of the two replicas.
 func (d *drill) oneWriter(member string, most int, frozen, other string, from, thawed time.Time) {
 	d.Helper()
 	var takeover time.Time
-	var turns []harness.Write // The first write of each turn after the takeover.
+	var turns []harness.Write // The first write of each turn since the takeover.
 	for _, w := range d.writes(member) {
 		if w.Time.Before(from) || (w.Agent != frozen && w.Agent != other) {
 			continue

@@ -9,13 +9,13 @@ import (
 type scale struct {
 	// members is the number of members of a fleet.
 	members int
-	// stopped is the duration of an API server's outage that must be noticed.
+	// stopped is the duration of an API server's outage that makes a member count as offline.
 	stopped time.Duration
 	// frozen is the time for which an etcd does not answer.
 	frozen time.Duration
 	// misbehaves is the duration of each kind of misbehavior of a member.
 	misbehaves time.Duration
-	// refused is the time for which a member rejects the credentials after this was noticed.
+	// refused is the time for which a member continues to reject the credentials after the controllers have noticed it.
 	refused time.Duration
 	// hubStopped is the duration of an outage of the hub's API server.
 	hubStopped time.Duration
@@ -42,13 +42,14 @@ var soak = scale{
 // brief is for `make test`.
 var brief = scale{
 	members: 2, // The fault affects one, and must not affect the other.
-	// Longer than two failing probes of a member, 2 × 6 s: changes are made before the member counts as offline, and
-	// after that.
+	// Longer than two failing probes of a member, 2 × 6 s. Changes are made both before and after the member counts as
+	// offline.
 	stopped: 15 * time.Second,
-	// Longer than the time until a probe has failed, 6 s + 2 s, and much longer than the time until all workers of the
-	// member wait.
+	// Longer than the time until a probe fails, 6 s + 2 s, and much longer than the time until all workers of the
+	// member wait for a response.
 	frozen: 9 * time.Second,
-	// Longer than the time until the breaker has opened and has admitted two trial requests, 1 s + 2 s, each ± 20 %.
+	// Longer than the time until the circuit breaker has opened and has admitted two trial requests, 1 s + 2 s, each
+	// ±20%.
 	misbehaves: 4 * time.Second,
 	// Longer than a dozen changes.
 	refused: 2 * time.Second,

@@ -16,7 +16,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// seed makes every run of a drill make the same changes. The moments of the faults still differ.
+// seed makes a drill make the same changes in every run. The times of the faults still differ.
 const seed = 4
 
 func named(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
@@ -30,7 +30,7 @@ type story struct {
 	plain  map[string]bool
 	few    map[string]bool // Objects that the policy "few" places.
 	number int             // Number of the last change.
-	// removals is the number of further objects that the story may delete before the guard would require an approval.
+	// removals is the number of objects that the story may still delete without an approval by the guard.
 	removals int
 }
 
@@ -89,8 +89,8 @@ func (s *story) change() {
 	}
 }
 
-// few is the maximum number of objects that are deleted at a time. The guard requires an approval from 11 copies of a
-// member on, if the deletions happen while no watch runs.
+// few is the maximum number of objects that a story deletes at a time. Without a watch, the guard requires an approval
+// for more than ten copies of a member.
 const few = 8
 
 // changes makes n changes, of which at most few delete objects.
@@ -165,11 +165,11 @@ func (s *story) again() {
 	s.write(o)
 }
 
-// relabel changes the labels of a random object: whether the override policy applies to it, or which of the two
-// policies places it.
+// relabel changes the labels of a random object: those that choose the override policy, or those that choose the
+// propagation policy.
 func (s *story) relabel() {
 	o := s.any()
-	const most = 4 // So few objects may leave a member at once without an approval.
+	const most = 4 // A member may lose this number of objects at once without an approval.
 	switch {
 	case s.random.IntN(2) == 0:
 		s.plain[o] = !s.plain[o]
@@ -241,8 +241,8 @@ func (s *story) pulse(clusters ...string) time.Duration {
 	return time.Since(began)
 }
 
-// measured repeats pulse, and measures each time how long comparable writes to the hub and to these members take
-// without the controllers.
+// measured repeats pulse. Each time it also measures comparable writes to the hub and to these members without the
+// controllers.
 func (s *story) measured(n int, clusters ...string) beats {
 	s.Helper()
 	var all beats
@@ -271,9 +271,9 @@ func (s *story) beatIs(ctx context.Context, cluster, want string) error {
 	return nil
 }
 
-// undelayed compares the durations of changes on healthy members before and during the trouble of another member. Other
-// drills keep the machine busy to a varying degree, so the comparable writes without the controllers determine how much
-// slower the changes may be.
+// undelayed compares the durations of changes on healthy members before and during the fault of another member. Other
+// drills load the machine differently over time, so the comparable writes without the controllers determine the
+// tolerance.
 func (s *story) undelayed(before, during beats) {
 	s.Helper()
 	median := func(d []time.Duration) time.Duration { return d[len(d)/2] }
@@ -287,7 +287,7 @@ func (s *story) undelayed(before, during beats) {
 	if got := median(during.changes); got > limit {
 		s.Errorf("a broken member must not delay the others: got a median of %s, want at most %s", round(got), round(limit))
 	}
-	most := time.Duration(slower * float64(10*time.Second)) // Requests to the broken member time out later.
+	most := time.Duration(slower * float64(10*time.Second)) // Requests to the broken member take longer to time out.
 	if got := worst(during.changes); got > most+worst(during.bare) {
 		s.Errorf("a broken member must not delay the others: the slowest change took %s, want at most %s", round(got), round(most))
 	}

@@ -72,12 +72,12 @@ func TestAutoscalerOfMember(t *testing.T) {
 	everywhere(t, "replicas left after the correction of another field", "deployment", ns, "web", []string{"1", "4", "7"}, replicas...)
 	rowSays(t, ns, record, "member-2", "fields:[.metadata.labels.changed]", "replicas left to HorizontalPodAutoscaler web-load")
 
-	// A user's change of the replicas is corrected.
+	// Without an autoscaler, Refract corrects a user's change of the replicas.
 	scaleAs(t, "member-3", ns, "kubectl", 9)
 	everywhere(t, "corrected", "deployment", ns, "web", []string{"1", "4", "7"}, replicas...)
 
-	// After the deletion of the autoscaler Refract owns the replicas again, at the latest with a change 10 seconds
-	// later.
+	// After the deletion of the autoscaler Refract owns the replicas again, at the latest with a change of the object
+	// 10 seconds later.
 	remove(t, "member-2", "horizontalpodautoscaler", ns, "web-load")
 	n := 0
 	eventually(t, "taken back", "5", func() string {

@@ -38,7 +38,7 @@ func injected(t *testing.T, pods []demoPod, env string) {
 	for _, p := range pods {
 		on[p.Cluster]++
 		containers := "web"
-		if p.Cluster == "member-2" { // The webhook of this member has added a container.
+		if p.Cluster == "member-2" { // The injection webhook of this member has added a container.
 			containers += ", " + playground.Sidecar
 		}
 		want := []string{env + " in " + containers, "volume cache-volume (emptyDir)", "volumeMount /cache (volume cache-volume) in " + containers}
@@ -62,7 +62,7 @@ func TestDemo(t *testing.T) {
 		defer close(ended)
 		out, err = env.RefractIn(dir, "demo", "--once", "-o", "json")
 	}()
-	t.Parallel() // Other tests begin only after the demo has started, because it takes longest.
+	t.Parallel() // This test takes longest, so it starts the demo before the other tests run in parallel.
 	<-ended
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -125,7 +125,7 @@ func TestDemo(t *testing.T) {
 	if len(left) > 0 {
 		t.Errorf("the demo left %s behind", left[0].Name())
 	}
-	// The components of the demo have its folder as their working directory.
+	// The processes of the demo have its folder as their working directory.
 	processes, err := filepath.Glob("/proc/[0-9]*/cwd")
 	if err != nil {
 		t.Fatal(err)
@@ -137,8 +137,8 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// TestSecondUpFindsTheFirst starts its own playground, whose member has joined the hub. The controllers must find the
-// member ready.
+// TestSecondUpFindsTheFirst starts its own playground, in which the member has joined the hub. The controllers must
+// find the member ready.
 func TestSecondUpFindsTheFirst(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "playground")

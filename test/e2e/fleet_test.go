@@ -1,5 +1,5 @@
-// Package e2e tests the program as a separate process against real control planes, as users run it. Some tests write
-// with kubectl, too; most write with a client, which takes a hundredth of the time.
+// Package e2e tests the program as a separate process against real control planes, as users run it. Most tests write
+// with a Go client, because kubectl takes a hundred times as long.
 package e2e
 
 import (
@@ -35,8 +35,8 @@ func TestMain(m *testing.M) {
 	harness.Main(m, harness.Topology{Members: members, CRDs: true}, setup)
 }
 
-// setup joins the members and starts the controllers. Some tests start their own playgrounds with the program, which
-// must find the components.
+// setup joins the members and starts the controllers. Some tests run the program to start their own playgrounds; the
+// program must find the binaries of the control plane for that.
 func setup(ctx context.Context, e *harness.Env) (stop func() error, err error) {
 	env = e
 	if err := os.Setenv("KUBEBUILDER_ASSETS", env.Assets()); err != nil {
@@ -59,9 +59,9 @@ func setup(ctx context.Context, e *harness.Env) (stop func() error, err error) {
 	return nil, nil //nolint:nilnil // There is nothing to stop.
 }
 
-// usual and brief are lease durations: the failover delay after a crash. Controllers that a test will kill get brief,
-// because the next ones wait for the end of the lease. They have it only for a moment: if the API server of a busy
-// machine does not answer for two thirds of the lease duration, they end, too.
+// usual and brief are lease durations: the failover delay after a crash. A test that kills controllers starts them with
+// brief, because the next controllers wait until the lease expires. A brief lease is risky for long: the controllers
+// end if the API server of a busy machine does not answer for two thirds of it.
 const usual, brief = 15 * time.Second, 5 * time.Second
 
 func startControllers(lease time.Duration) (err error) {
@@ -121,7 +121,7 @@ func namespace(t *testing.T) string {
 	return name
 }
 
-// get returns an object of a cluster, or nil. Its type may be new there.
+// get returns an object of a cluster, or nil. It waits until the cluster serves the type.
 func get(t *testing.T, cluster, kind, ns, name string) (u *unstructured.Unstructured) {
 	t.Helper()
 	harness.Eventually(t, "reading "+kind+" "+name, func(ctx context.Context) (err error) {
@@ -131,7 +131,7 @@ func get(t *testing.T, cluster, kind, ns, name string) (u *unstructured.Unstruct
 	return u
 }
 
-// there is get for an object that must exist.
+// there returns an object like get, and fails the test if the object does not exist.
 func there(t *testing.T, cluster, kind, ns, name string) *unstructured.Unstructured {
 	t.Helper()
 	u := get(t, cluster, kind, ns, name)
@@ -141,8 +141,7 @@ func there(t *testing.T, cluster, kind, ns, name string) *unstructured.Unstructu
 	return u
 }
 
-// change patches an object of a cluster, with a merge patch or, if it is a list, with a
-// JSON patch.
+// change patches an object of a cluster: with a JSON patch if the patch is a list, otherwise with a merge patch.
 func change(t *testing.T, cluster, kind, ns, name, patch string, options ...client.PatchOption) {
 	t.Helper()
 	of := types.MergePatchType
@@ -158,13 +157,13 @@ func change(t *testing.T, cluster, kind, ns, name, patch string, options ...clie
 // somebody is a field manager for changes of objects that it does not own.
 const somebody = client.FieldOwner("somebody")
 
-// annotate sets annotations of an object of the hub, and removes those that are null.
+// annotate sets annotations of an object on the hub; a null value removes the annotation.
 func annotate(t *testing.T, kind, ns, name, annotations string) {
 	t.Helper()
 	change(t, "hub", kind, ns, name, `{"metadata":{"annotations":{`+annotations+`}}}`)
 }
 
-// label sets labels of an object of the hub, and removes those that are null.
+// label sets labels of an object on the hub; a null value removes the label.
 func label(t *testing.T, kind, ns, name, labels string) {
 	t.Helper()
 	change(t, "hub", kind, ns, name, `{"metadata":{"labels":{`+labels+`}}}`)
@@ -228,8 +227,7 @@ func everywhere(t *testing.T, what, kind, ns, name string, want []string, path .
 	})
 }
 
-// status waits until the condition Synced of the object's Propagation has the
-// reason, and returns the Propagation.
+// status waits until the condition Synced of a Propagation has the reason, and returns the Propagation.
 func status(t *testing.T, ns, record, reason string) *unstructured.Unstructured {
 	t.Helper()
 	var p *unstructured.Unstructured

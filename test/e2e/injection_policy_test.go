@@ -40,8 +40,8 @@ spec:
     overriders: {jsonpatch: [{path: /spec/env/0/value, operator: replace, value: "7000"}]}
 `
 
-// TestInjectionPolicyTravels places a policy for pods like any other object: with overrides, as soon as a member serves
-// the kind, and without the status, which each member writes itself. No Secret travels with it.
+// TestInjectionPolicyTravels propagates an injection policy like any other object: with overrides, and as soon as a
+// member serves the kind. Each member writes its own status, and the Secret of the policy is not propagated.
 func TestInjectionPolicyTravels(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -76,7 +76,7 @@ func TestInjectionPolicyTravels(t *testing.T) {
 		t.Errorf("annotations: a pause applies to all members, a resumption to one; got %v", annotations)
 	}
 
-	// The member's status is its own, and no drift.
+	// A member writes its own status, so a difference is no drift.
 	says := client.RawPatch(types.MergePatchType, []byte(`{"status":{"matched":3,"stale":1}}`))
 	if err := clients["member-1"].Status().Patch(t.Context(), there(t, "member-1", "serviceinjectionpolicies", ns, "db"), says); err != nil {
 		t.Fatal(err)

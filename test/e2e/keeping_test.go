@@ -64,7 +64,7 @@ func row(t *testing.T, ns, record, cluster string) map[string]any {
 	return nil
 }
 
-// rowSays waits until the row of a cluster contains these words.
+// rowSays waits until the row of a cluster contains each of these texts.
 func rowSays(t *testing.T, ns, record, cluster string, words ...string) {
 	t.Helper()
 	eventually(t, record+" on "+cluster, strings.Join(words, " "), func() string {
@@ -82,7 +82,7 @@ func rowSays(t *testing.T, ns, record, cluster string, words ...string) {
 	})
 }
 
-// marked sets a label of web on the hub, and waits for its values on the copies. A copy with the label also has all
+// marked sets a label of web on the hub, and waits for its values on the copies. By then, the copies also have all
 // earlier changes.
 func marked(t *testing.T, ns, mark string, want ...string) {
 	t.Helper()
@@ -90,8 +90,8 @@ func marked(t *testing.T, ns, mark string, want ...string) {
 	everywhere(t, "label "+mark, "deployment", ns, "web", want, "metadata", "labels", mark)
 }
 
-// TestDriftIsCorrected changes a copy on a member: fields that Refract applied are restored, others stay, and the
-// report names the author and the fields.
+// TestDriftIsCorrected changes a copy on a member. Refract restores the fields that it applied and leaves other fields
+// unchanged. The Propagation names the field manager and the fields.
 func TestDriftIsCorrected(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -107,7 +107,7 @@ func TestDriftIsCorrected(t *testing.T) {
 	}
 	rowSays(t, ns, "web.deployments.apps", "member-2", "state:Synced", "count:1", "fields:[.spec.replicas]", "manager:somebody")
 
-	// A field is removed from the copy of an object without a generation.
+	// A user removes a field from the copy of an object without a generation.
 	const config = `
 apiVersion: v1
 kind: ConfigMap
@@ -160,7 +160,7 @@ func TestTugOfWar(t *testing.T) {
 	everywhere(t, "corrected in the end", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 }
 
-// TestReplicasAreRetained leaves the replicas to the member, for example to an autoscaler there.
+// TestReplicasAreRetained leaves the number of replicas to the member, for example for an autoscaler there.
 func TestReplicasAreRetained(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -223,7 +223,7 @@ func TestOrphans(t *testing.T) {
 	everywhere(t, "kept", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 }
 
-// TestHeldByAnnotation freezes the placement and the copies of an object by annotations.
+// TestHeldByAnnotation: annotations freeze the placement or the copies of an object.
 func TestHeldByAnnotation(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -254,8 +254,8 @@ spec: {schedulingMode: Duplicate, clusterSelector: {region: us}}
 	everywhere(t, "released", "deployment", ns, "web", []string{"1", "6", "7"}, replicas...)
 }
 
-// TestFollowers propagates the objects that a workload refers to, to its clusters only, and only while it refers to
-// them. It kills the controllers, so it is not parallel.
+// TestFollowers: the objects to which a workload refers follow it to its clusters, as long as the workload refers to
+// them. The test kills the controllers, so it is not parallel.
 func TestFollowers(t *testing.T) {
 	ns := namespace(t)
 	const manifests = `
@@ -300,8 +300,8 @@ spec:
 	everywhere(t, "the ConfigMap", "configmap", ns, "settings", []string{"blue", "blue", "blue"}, "data", "color")
 	name := []string{"metadata", "name"}
 	everywhere(t, "the Secret of two clusters", "secret", ns, "elsewhere", []string{"absent", "elsewhere", "elsewhere"}, name...)
-	// An override adds the reference to the third Secret. No webhook checks the author's rights here: see
-	// test/adversary for a fleet with the check.
+	// An override adds the reference to the third Secret. This fleet has no webhook that checks the author's rights;
+	// test/adversary has.
 	eventually(t, "the Secret whose reference an override adds", "true", func() string {
 		p := get(t, "hub", "propagations.refract.dev", ns, "web.deployments.apps")
 		return fmt.Sprint(strings.Contains(harness.Field(p, "status", "warnings"), "Secret eu, which OverridePolicy "+ns+"/web adds"))
@@ -328,7 +328,7 @@ spec:
 
 	stop(t, syscall.SIGKILL)
 	start(t, usual)
-	// The Deployment stays. After the deletion of a Deployment, its followers would be kept for a minute: see
+	// The test keeps the Deployment, because Refract would keep the followers of a deleted Deployment for a minute: see
 	// TestClaims.
 	change(t, "hub", "deployment", ns, "web", `[{"op":"replace","path":"/spec/template/spec/containers/0/envFrom",
 		"value":[{"configMapRef":{"name":"other"}},{"secretRef":{"name":"other"}}]}]`)
@@ -338,8 +338,8 @@ spec:
 	}
 }
 
-// TestNamespaceStays: a namespace that was created for copies stays, because other objects may be in it by now. See
-// test/adversary for a requested deletion.
+// TestNamespaceStays: Refract keeps a namespace that it created for copies, because it may contain other objects by
+// now. test/adversary tests a requested deletion.
 func TestNamespaceStays(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -350,14 +350,14 @@ func TestNamespaceStays(t *testing.T) {
 	harness.Consistently(t, "the namespace stays", quiet, func(context.Context) error {
 		u := get(t, "member-1", "namespace", "", ns)
 		if u != nil && u.GetDeletionTimestamp() != nil {
-			u = nil // A bare member has no controller that completes the deletion.
+			u = nil // The member has no controller that completes the deletion, so this counts as deleted.
 		}
 		return is(ns, harness.Field(u, "metadata", "name"))
 	})
 }
 
-// TestDivide divides replicas, and moves few of them when clusters change. It removes all objects from a cluster, so it
-// is not parallel.
+// TestDivide divides replicas over clusters, and moves few of them when clusters change. It removes all objects from a
+// cluster, so it is not parallel.
 func TestDivide(t *testing.T) {
 	ns := namespace(t)
 	const divide = `

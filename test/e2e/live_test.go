@@ -56,9 +56,9 @@ metadata: {name: keys, labels: {kubeadmiral.io/propagation-policy-name: everywhe
 stringData: {key: open-sesame}
 `
 
-// TestLiveAnswers compares the answers of refract render with the copies that the controllers have written: the answers
-// from the hub, from its snapshot and from the members must agree. This must hold after each change whose result
-// depends on earlier states. The test takes snapshots of the whole hub, so it is not parallel.
+// TestLiveAnswers compares the output of refract render for the hub and for a snapshot of the hub with the copies on
+// the members: all three must agree. They must also agree after changes whose result depends on earlier states. The
+// test takes snapshots of the whole hub, so it is not parallel.
 func TestLiveAnswers(t *testing.T) {
 	ns := namespace(t)
 	do(t, liveFleet, "apply", "-n", ns, "-f", "-")
@@ -67,7 +67,7 @@ func TestLiveAnswers(t *testing.T) {
 	everywhere(t, "keys", "secret", ns, "keys", []string{"b3Blbi1zZXNhbWU=", "b3Blbi1zZXNhbWU=", "b3Blbi1zZXNhbWU="}, "data", "key")
 	agree(t, ns)
 
-	// The policy now allows every cluster, and the placement stays.
+	// The policy now allows every cluster. Refract keeps the existing placement.
 	change(t, "hub", "propagationpolicy.core.kubeadmiral.io", ns, "one", `{"spec":{"placement":null}}`)
 	everywhere(t, "size of once", "configmap", ns, "once", []string{"absent", "large"}, "data", "size")
 	agree(t, ns)
@@ -89,7 +89,7 @@ func TestLiveAnswers(t *testing.T) {
 	everywhere(t, "size of web", "configmap", ns, "web", []string{"large", "tiny", "large"}, "data", "size")
 	exits(t, 0, "diff", "--kubeconfig", env.Kubeconfig("hub"), "-n", ns, "--to", changed)
 
-	// The changes of a deleted policy are taken back on the members and in the output.
+	// After the deletion of a policy, its overrides disappear from the copies and from the output.
 	remove(t, "hub", "overridepolicy.core.kubeadmiral.io", ns, "web")
 	everywhere(t, "size of web", "configmap", ns, "web", []string{"large", "large", "large"}, "data", "size")
 	agree(t, ns)
@@ -182,7 +182,7 @@ func decodeRendered(t *testing.T, text string) []placed {
 	for _, c := range result.Clusters {
 		for _, o := range c.Objects {
 			u := &unstructured.Unstructured{}
-			if err := u.UnmarshalJSON(o); err != nil { // As clients decode, so that numbers compare.
+			if err := u.UnmarshalJSON(o); err != nil { // UnmarshalJSON decodes numbers as clients do, so they are comparable.
 				t.Fatal(err)
 			}
 			all = append(all, placed{c.Name, u})
@@ -201,7 +201,7 @@ func exits(t *testing.T, code int, args ...string) string {
 	return out
 }
 
-// ends is exits for goroutines that must not end a test.
+// ends runs the program like exits, for goroutines, which must not fail a test themselves.
 func ends(code int, args ...string) (string, error) {
 	out, err := env.Refract(args...)
 	got := 0

@@ -51,7 +51,7 @@ func appliedFields(t *testing.T, cluster, kind, ns, name string) string {
 	return "nothing"
 }
 
-// TestAssignedFieldsStayLocal: each cluster assigns addresses, ports and selectors.
+// TestAssignedFieldsStayLocal: each cluster assigns its own addresses, ports and selectors.
 func TestAssignedFieldsStayLocal(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -126,7 +126,7 @@ metadata: {name: sa-token, namespace: NS, labels: {kubeadmiral.io/propagation-po
 	everywhere(t, "the token", "secret", ns, "sa-token", []string{"absent", "absent", "absent"}, "metadata", "name")
 }
 
-// TestLeftToMembers: a field that is left to the members is sent only when the copy is created.
+// TestLeftToMembers: Refract sends a field that is left to the members only when it creates the copy.
 func TestLeftToMembers(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -154,8 +154,8 @@ data: {level: info, size: small}
 	everywhere(t, "taken back", "configmap", ns, "settings", []string{"warn", "warn", "warn"}, "data", "level")
 }
 
-// TestAssignedFieldsAreReturned: copies from the previous version have fields that the hub assigned and Refract owns.
-// Refract gives up these fields, and the copies keep the values.
+// TestAssignedFieldsAreReturned: in copies of the previous version, Refract owns fields that the hub assigned. Refract
+// gives up these fields, and the copies keep the values.
 func TestAssignedFieldsAreReturned(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -163,7 +163,7 @@ func TestAssignedFieldsAreReturned(t *testing.T) {
 	const member = "member-2"
 	rowSays(t, ns, "front.services", member, "Synced")
 	rowSays(t, ns, "data.persistentvolumeclaims", member, "Synced")
-	// These fields are those that the previous version sent: the values of the member, with Refract as their manager.
+	// The previous version sent these fields: they have the member's values and Refract as their manager.
 	adopt := func(kind, name string, spec map[string]any) {
 		u := there(t, member, kind, ns, name)
 		annotations := u.GetAnnotations()

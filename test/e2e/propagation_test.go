@@ -43,7 +43,7 @@ spec:
     spec: {containers: [{name: web, image: "nginx:1.25"}]}
 `
 
-// webReplicas are the replicas of the source document: 1, 5 and 7.
+// webReplicas sets the replicas as in KubeAdmiral's documentation: 1, 5 and 7.
 const webReplicas = `
 apiVersion: core.kubeadmiral.io/v1alpha1
 kind: OverridePolicy
@@ -142,8 +142,8 @@ func TestCopySaysWhereItCameFrom(t *testing.T) {
 	}
 }
 
-// TestObjectMovesBetweenLabels replaces the policy label of an object by the other one in one update. Two watches
-// report this, in any order.
+// TestObjectMovesBetweenLabels replaces one of the two policy labels of an object by the other in one update. Each
+// label has its own watch, and the two watches may report the update in any order.
 func TestObjectMovesBetweenLabels(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -160,7 +160,7 @@ spec: {schedulingMode: Duplicate}
 	const one, other = `"kubeadmiral.io/propagation-policy-name"`, `"kubeadmiral.io/cluster-propagation-policy-name"`
 	for i := range 10 {
 		label(t, "deployment", ns, "web", fmt.Sprintf(`%s:null,%s:"e2e-labels","step":"%d"`, one, other, 2*i))
-		if i%2 == 0 { // Otherwise the label may be back before the controllers notice.
+		if i%2 == 0 { // Without a pause, the label may be back before the controllers notice.
 			arrived(t, ns, fmt.Sprint(2*i))
 		}
 		label(t, "deployment", ns, "web", fmt.Sprintf(`%s:null,%s:"everywhere","step":"%d"`, other, one, 2*i+1))
@@ -177,8 +177,8 @@ func arrived(t *testing.T, ns, step string) {
 	everywhere(t, "step "+step, "deployment", ns, "web", []string{step, step, step}, "metadata", "labels", "step")
 }
 
-// TestDerivedObjectIsNoCopy gives an object of a member the label and the annotations of a copy, like controllers that
-// pass them on to derived objects.
+// TestDerivedObjectIsNoCopy gives an object on a member the label and the annotations of a copy, as controllers do that
+// copy them to derived objects.
 func TestDerivedObjectIsNoCopy(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -339,9 +339,9 @@ spec: {big: 9007199254740993}
 	}
 }
 
-// TestMembersServeOtherVersions adds a version to a type with existing copies. A member that does not serve the new
-// version keeps its copy and gets changes in the old version; a member that serves both gets the new one. No copy is
-// recreated. A member that serves no version of the hub reports this.
+// TestMembersServeOtherVersions adds a version to the CRD of existing copies. A member that serves only the old version
+// keeps its copy and gets changes in the old version. A member that serves both gets changes in the new one. No copy is
+// recreated. The Propagation reports a member that serves none of the hub's versions.
 func TestMembersServeOtherVersions(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -533,7 +533,8 @@ func TestKilledInTheMiddle(t *testing.T) {
 		t.Fatal(err)
 	}
 	start(t, usual)
-	// A second write with the same content leaves generation 1. A first write without the overrides would not.
+	// A copy that was written twice with the same content still has generation 1. A copy that was first written without
+	// the overrides does not.
 	want := fmt.Sprintf("%d of %d", n, n)
 	until("copies", strings.Join([]string{want, want, want}, ", "))
 	harness.Eventually(t, "reports", func(ctx context.Context) error {

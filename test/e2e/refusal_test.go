@@ -163,7 +163,7 @@ spec: {overrideRules: [{overriders: {%s}}]}
 			}
 		})
 	}
-	// Mistakes that a schema cannot express are found when the policy is read.
+	// The schema cannot find some mistakes. The controllers find them when they read the policy.
 	apply(t, in(ns, placeEverywhere, web, fmt.Sprintf(policy, `jsonpatch: [{path: /metadata/name, value: other}]`)))
 	p := status(t, ns, "web.deployments.apps", "OverrideFailed")
 	if got := condition(p, "Synced", "message"); !strings.Contains(got, "OverridePolicy "+ns+"/web rule 0 jsonpatch[0]") || !strings.Contains(got, "may not be overridden") {
@@ -204,8 +204,8 @@ spec: {overrideRules: [{targetClusters: {clusters: [member-2]}, overriders: {jso
 	everywhere(t, "the others", "configmap", ns, "large", []string{"large", "absent", "large"}, "metadata", "name")
 }
 
-// quiet is the time for which a test checks that an event does not happen: many times the usual delay of the event,
-// even on a busy machine with parallel tests.
+// quiet is the time for which a test checks that an event does not happen: many times the delay at which it would
+// usually happen, even on a busy machine.
 const quiet = 2 * time.Second
 
 func TestNothingIsWrittenWithoutCause(t *testing.T) {
@@ -218,7 +218,7 @@ func TestNothingIsWrittenWithoutCause(t *testing.T) {
 		return harness.Field(get(t, "member-1", "deployment", ns, "web"), "metadata", "resourceVersion")
 	}
 	before := version()
-	// One change is for another cluster, and one changes nothing.
+	// The first change affects another cluster, and the second one changes nothing in the copies.
 	change(t, "hub", "overridepolicy", ns, "web", `[{"op":"add","path":"/spec/overrideRules/-","value":{"targetClusters":{"clusters":["nobody"]}}}]`)
 	annotate(t, "deployment", ns, "web", `"kubeadmiral.io/anything":"else"`)
 	eventually(t, "the report knows the new policy", "2", func() string {

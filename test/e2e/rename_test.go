@@ -35,8 +35,9 @@ spec: {schedulingMode: Duplicate, clusterSelector: {region: ap}}
 // renames is the number of renames of the cluster. The last one restores the first name.
 const renames = 20
 
-// TestRename renames a member again and again, while objects change and another replica takes the lead. Some renames are interrupted at once and repeated. No
-// copy may be deleted or recreated. The test starts and stops replicas, so it is not parallel.
+// TestRename renames a member again and again, while objects change and another replica takes the lead. Some renames
+// are interrupted and repeated. No copy may be deleted or recreated. The test starts and stops replicas, so it is not
+// parallel.
 func TestRename(t *testing.T) {
 	const member, still = "member-3", "still" // The object still does not change.
 	ns := namespace(t)

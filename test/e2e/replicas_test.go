@@ -34,7 +34,7 @@ func join(t *testing.T) *harness.Replica {
 	return second
 }
 
-// succeed stops the leading replica, so that the other one takes over, and starts it again.
+// succeed stops the leading replica, so that the other one takes over, and starts a new one.
 func succeed(t *testing.T) {
 	t.Helper()
 	if err := controllers.Stop(syscall.SIGTERM); err != nil {
@@ -46,8 +46,8 @@ func succeed(t *testing.T) {
 	}
 }
 
-// TestTwoReplicas: next to a standby replica, the leader reports as if it were alone, and writes each report once. The
-// next leader continues its work. The test starts and stops replicas, so it is not parallel.
+// TestTwoReplicas: beside a standby replica, the leader reports as if it were alone, and writes each report once. The
+// next leader continues the work. The test starts and stops replicas, so it is not parallel.
 func TestTwoReplicas(t *testing.T) {
 	ns := namespace(t)
 	second := join(t)

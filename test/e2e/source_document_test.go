@@ -11,7 +11,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// echoGroups is the type in the page's example of an imagePath.
+// echoGroups is the CRD for the example of an imagePath in KubeAdmiral's documentation.
 const echoGroups = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -24,8 +24,8 @@ spec:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
 `
 
-// TestSourceDocument applies every example of KubeAdmiral's page to the hub, with the cluster names of this fleet, and
-// compares the copies on the members with the output of refract render. examples/testdata has the expected output.
+// TestSourceDocument applies every example of KubeAdmiral's documentation to the hub, with the cluster names of this
+// fleet, and compares the copies on the members with the expected output of refract render in examples/testdata.
 func TestSourceDocument(t *testing.T) {
 	t.Parallel()
 	for _, cluster := range append([]string{"hub"}, env.Members...) {
@@ -100,8 +100,8 @@ func rendered(t *testing.T, dir string) []placed {
 	return all
 }
 
-// compare waits until the members hold these objects. It ignores fields that only the copies have, because their API
-// servers add these.
+// compare waits until the members have these objects. It ignores fields that only the copies have, because the API
+// servers of the members add fields.
 func compare(t *testing.T, want []placed) {
 	t.Helper()
 	for _, o := range want {

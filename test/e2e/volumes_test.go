@@ -9,8 +9,9 @@ import (
 	"refract.dev/test/harness"
 )
 
-// TestClaims: no change of a Deployment on the hub deletes a claim on any cluster. The deletion of a claim waits for an approval, unless the claim itself is
-// deleted. The ConfigMap that travels with the Deployment is kept long enough for the recreation of the Deployment.
+// TestClaims: no change of a Deployment on the hub deletes a PersistentVolumeClaim on a cluster. The deletion of a
+// claim waits for an approval, unless a user deletes the claim itself. After the deletion of a Deployment, Refract
+// keeps the ConfigMap that follows it long enough for a recreation of the Deployment.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)

@@ -112,7 +112,7 @@ func (k *kitchen) connect() error {
 func (k *kitchen) host() string { return k.address[:strings.LastIndexByte(k.address, ':')] }
 func (k *kitchen) port() string { return k.address[strings.LastIndexByte(k.address, ':')+1:] }
 
-// define creates the restaurant's definition of pizzas with the webhook's address and both authorities as trusted. The
+// define creates the restaurant's CRD of pizzas with the webhook's address and a CA bundle of both authorities. The
 // webhook must run already.
 func (k *kitchen) define(t *testing.T) {
 	t.Helper()
@@ -143,7 +143,7 @@ func (k *kitchen) define(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// The stored objects are deleted with the definition, because no webhook would convert them later.
+		// The cleanup deletes the pizzas without a conversion, because no webhook runs by then.
 		ctx := context.WithoutCancel(t.Context())
 		none := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"conversion":{"strategy":"None","webhook":null}}}`))
 		if err := errors.Join(k.definition.Patch(ctx, definition, none), k.definition.Delete(ctx, definition)); err != nil {
@@ -175,15 +175,16 @@ func (k *kitchen) serve(t *testing.T) {
 	}
 }
 
-// kill kills the webhook, which looks like a crash.
+// kill kills the webhook process, as a crash does.
 func (k *kitchen) kill() {
 	_ = k.server.Process.Kill()
-	_ = k.server.Wait() // The error is the kill.
+	_ = k.server.Wait() // The process was killed, so an error is expected.
 }
 
 func (k *kitchen) file(name string) string { return filepath.Join(k.env.Dir, name) }
 
-// rotate replaces the webhook's certificate by one of an authority: first one file, then the other, as a user might.
+// rotate replaces the webhook's certificate by one of the authority with this index: first one file, then the other, as
+// a user might.
 func (k *kitchen) rotate(by int) error {
 	cert, key, err := k.authorities[by].issue(k.host())
 	if err != nil {

@@ -24,14 +24,14 @@ import (
 )
 
 const (
-	// all is the number of pizzas: the first half is stored in v1alpha1, the rest in v1beta1. In each half, every
-	// second pizza was created in v1alpha1 and the others in v1beta1.
+	// all is the number of pizzas. The first half is stored in v1alpha1, the rest in v1beta1. In each half, clients
+	// created every second pizza in v1alpha1 and the others in v1beta1.
 	all = 2000
-	// paged is the number of pizzas on a page of a list. With small pages the webhook stops in the middle of lists.
+	// paged is the page size of lists. Pages are small, so that the webhook often stops in the middle of a list.
 	paged = 200
 	// applied is the number of pizzas that two managers apply, each in its own version.
 	applied = 200
-	// counted is the number of pizzas, the last ones, that are written all the time.
+	// counted is the number of pizzas at the end whose count clients increment all the time.
 	counted = 100
 	// changes is the number of changes of the webhook's certificate under load. Before every second change the webhook
 	// is killed.
@@ -123,10 +123,10 @@ func limited(n int64) metav1.ListOptions { return metav1.ListOptions{Limit: n} }
 func created() metav1.CreateOptions      { return metav1.CreateOptions{FieldManager: "cook"} }
 func deleted() metav1.DeleteOptions      { return metav1.DeleteOptions{} }
 
-// TestNothingIsLost runs two managers that apply the same pizzas in two versions, and clients that list, get and write
-// them, some in both versions. Objects are stored in both versions. Meanwhile the webhook is killed and restarted, and
-// its certificate is replaced by one of another authority. Afterwards, etcd holds unchanged pizzas with the same bytes
-// as before, and changed pizzas with the last acknowledged change.
+// TestNothingIsLost: two managers apply the same pizzas in two versions, and clients list, get and write them, some in
+// both versions. Stored objects have both versions. Meanwhile the test kills and restarts the webhook, and replaces its
+// certificate by one of another authority. Afterwards, etcd must contain unchanged pizzas byte for byte, and changed
+// pizzas with the last acknowledged change.
 func TestNothingIsLost(t *testing.T) {
 	k := shared
 	if err := k.rotate(0); err != nil {
@@ -199,8 +199,8 @@ func (k *kitchen) create(t *testing.T, from, to int) {
 	}
 }
 
-// apply applies the toppings in v1alpha1 as one manager, and an annotation and the same toppings in v1beta1 as another:
-// both own the toppings.
+// apply applies a pizza as two managers: one applies the toppings in v1alpha1, the other an annotation and the same
+// toppings in v1beta1. Both own the toppings.
 func (k *kitchen) apply(ctx context.Context, i int) error {
 	one := map[string]any{"toppings": order(alpha, toppingsOf(i))}
 	other := map[string]any{"toppings": order(beta, toppingsOf(i))}
@@ -287,7 +287,7 @@ func (k *kitchen) listIn(ctx context.Context, version string) (int, error) {
 	}
 }
 
-// wrongError is a wrong answer of the API server.
+// wrongError reports wrong content in a response of the API server.
 type wrongError struct{ error }
 
 // guests are concurrent clients.
@@ -322,7 +322,7 @@ func (s *guests) served() map[string]int64 {
 	return out
 }
 
-// storm runs all guests, until each kind of call has succeeded after each change of the certificate.
+// storm runs all clients. It ends when each kind of call has succeeded after each change of the certificate.
 func (s *guests) storm(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -347,7 +347,7 @@ func (s *guests) storm(t *testing.T) {
 			})
 			s.k.serve(t)
 		}
-		// The webhook has read the files at its start, or must notice the change by itself.
+		// The webhook reads the files when it starts; while it runs, it must notice the change itself.
 		harness.Eventually(t, "the webhook has the other certificate", func(ctx context.Context) error { return s.k.presents(ctx, by) })
 		s.everybody(t, "is served again")
 	}
@@ -379,7 +379,7 @@ func (s *guests) arrive(ctx context.Context, group *errgroup.Group) {
 			return s.k.apply(ctx, (2*n+i)%applied*(all/applied))
 		})
 		events := s.count("events in " + version)
-		s.repeat(ctx, group, new(atomic.Int64), func(int) error { return s.watch(ctx, version, events) }) // The events are counted, not the watches.
+		s.repeat(ctx, group, new(atomic.Int64), func(int) error { return s.watch(ctx, version, events) }) // The events are counted, not the calls.
 	}
 	s.repeat(ctx, group, s.count("writes"), func(n int) error {
 		return s.write(ctx, all-1-n%counted, []string{alpha, beta}[n/counted%2])
@@ -392,7 +392,7 @@ func (s *guests) count(what string) *atomic.Int64 {
 	return s.well[what]
 }
 
-// everybody waits for two more successful calls of each kind. The first one may have begun before everybody was called.
+// everybody waits for two more successful calls of each kind. The first one may have begun earlier.
 func (s *guests) everybody(t *testing.T, what string) {
 	t.Helper()
 	before := s.served()
@@ -421,7 +421,7 @@ func (s *guests) repeat(ctx context.Context, group *errgroup.Group, well *atomic
 			case strings.Contains(err.Error(), "conversion webhook for") && strings.Contains(err.Error(), `failed: Post "https://`):
 				s.refused.Add(1)
 			case apierrors.IsConflict(err), apierrors.IsTooManyRequests(err), apierrors.IsServerTimeout(err), apierrors.IsTimeout(err),
-				apierrors.IsResourceExpired(err): // A list in pages that took too long.
+				apierrors.IsResourceExpired(err): // A list in pages took too long.
 			default:
 				s.report(err)
 			}
@@ -468,8 +468,8 @@ func (s *guests) write(ctx context.Context, i int, version string) error {
 	return nil
 }
 
-// watch checks the objects of a watch until the watch ends. It ends at the latest when the webhook stops, or after
-// twice as many events as there are pizzas.
+// watch checks the objects of a watch until the watch ends. The watch ends when the webhook stops, or after twice as
+// many events as there are pizzas.
 func (s *guests) watch(ctx context.Context, version string, events *atomic.Int64) error {
 	w, err := s.k.pizzas[version].Watch(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -480,7 +480,7 @@ func (s *guests) watch(ctx context.Context, version string, events *atomic.Int64
 	for e := range w.ResultChan() {
 		pizza, ok := e.Object.(*unstructured.Unstructured)
 		if !ok || pizza.GetKind() != "Pizza" {
-			return nil // The watch was too slow, and is repeated.
+			return nil // The watch was too slow; the caller repeats it.
 		}
 		if err := check(pizza); err != nil {
 			return &wrongError{err}
@@ -493,8 +493,8 @@ func (s *guests) watch(ctx context.Context, version string, events *atomic.Int64
 	return nil
 }
 
-// counted checks the count of a pizza that a client incremented: it is the last acknowledged count, or one more if the
-// answer to the last request was lost.
+// counted checks the count of a pizza that a client incremented. It must be the last acknowledged count, or one more,
+// because the response to the last request may be lost.
 func (k *kitchen) counted(t *testing.T, name string, text []byte, acknowledged int64) {
 	t.Helper()
 	pizza := &unstructured.Unstructured{}
@@ -512,7 +512,7 @@ func (k *kitchen) counted(t *testing.T, name string, text []byte, acknowledged i
 	}
 }
 
-// pause waits, and reports whether ctx has not ended.
+// pause waits, and reports whether ctx is still active.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -67,7 +67,7 @@ type place struct {
 	index int
 }
 
-// find returns the places of all documents with matching kinds.
+// find returns the places of all documents whose kind the function accepts.
 func (b *builder) find(kind func(string) bool) []place {
 	var found []place
 	for _, file := range b.fleet.Paths() {
@@ -82,7 +82,7 @@ func (b *builder) find(kind func(string) bool) []place {
 
 func (b *builder) at(p place) Document { return b.fleet[p.file][p.index] }
 
-// all returns all documents with matching kinds.
+// all returns all documents whose kind the function accepts.
 func (b *builder) all(kind func(string) bool) []Document {
 	found := b.find(kind)
 	out := make([]Document, len(found))
@@ -124,7 +124,7 @@ func kindOf(d Document) string { return stringAt(d, "kind") }
 
 func nameOf(d Document) string { return stringAt(member(d, "metadata"), "name") }
 
-// namespaceOf returns the namespace in a document. It is empty if the document relies on the default.
+// namespaceOf returns the namespace of a document; empty if the document has none and relies on the default.
 func namespaceOf(d Document) string { return stringAt(member(d, "metadata"), "namespace") }
 
 func labelsOf(d Document) Document { return member(member(d, "metadata"), "labels") }

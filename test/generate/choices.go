@@ -19,10 +19,11 @@ func choose(seed, stream uint64) choices {
 	return choices{rand.New(rand.NewPCG(seed, stream))} //nolint:gosec // It has to be repeatable, not secret.
 }
 
-// chance is true in percent of 100 cases.
+// chance returns true with a probability of percent.
 func (c choices) chance(percent int) bool { return c.IntN(100) < percent }
 
-// slips reports whether the author of a manifest makes a mistake here. This is rare enough for most of a policy to work.
+// slips reports whether the author of a manifest makes a mistake here. Mistakes are rare, so that most of a policy
+// works.
 func (c choices) slips() bool { return c.chance(3) }
 
 // between returns a number from low to high, inclusive.

@@ -1,6 +1,6 @@
 // Package generate makes fleets for tests and benchmarks: clusters, objects and policies, as manifests like those of
-// users. The same arguments give the same fleet, byte for byte. The package knows the rules for valid manifests, but
-// not how Refract renders them, so its fleets are inputs for every command and every engine.
+// users. The same arguments give the same fleet, byte for byte. The package knows the validation rules of manifests,
+// but not how Refract renders them, so its fleets are independent inputs for every command and every engine.
 package generate
 
 import (

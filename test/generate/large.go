@@ -29,8 +29,8 @@ const (
 const largeNamespaces = 10
 
 // Large returns a fleet of the given size, for benchmarks. Each object is placed on each cluster and names one
-// OverridePolicy, which makes three variants of it. With at least 27 clusters, each combination of labels has a
-// cluster, and so each variant has several.
+// OverridePolicy, which makes three variants of it. With at least 27 clusters, there is a cluster for each combination
+// of labels, so each variant has several clusters.
 func Large(size Size) Fleet {
 	f := Fleet{}
 	for i := range size.Clusters {

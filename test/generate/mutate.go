@@ -8,9 +8,9 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 )
 
-// Mutate returns a copy of a fleet of [Random] with a few of the edits of a typical pull request: to objects, policies,
-// placements and clusters. The result depends only on the arguments, and f is not modified. It differs from f in at
-// least one place, contains only valid manifests, and has at least one cluster.
+// Mutate returns an edited copy of a fleet of [Random]. The edits are a few of those of a typical pull request: to
+// objects, policies, placements and clusters. The result depends only on the arguments, and f is not modified. The copy
+// differs from f in at least one place, contains only valid manifests, and has at least one cluster.
 func Mutate(f Fleet, seed uint64) Fleet {
 	c := choose(seed, streamMutate)
 	b := &builder{choices: c, fleet: f.Clone(), layout: pick(c, layouts...)}
@@ -60,7 +60,7 @@ func (b *builder) editObject() {
 	}
 }
 
-// change changes a value inside d, except the members in [structure].
+// change changes a value inside d, except the values of keys in [structure].
 func change(c choices, d Document) {
 	for len(d) > 0 {
 		key := pick(c, slices.Sorted(maps.Keys(d))...)
@@ -92,7 +92,7 @@ func (b *builder) editNames() {
 		delete(labels, key)
 		return
 	}
-	labels[key] = nameOf(pick(b.choices, policies...)) // The policy may be of another kind.
+	labels[key] = nameOf(pick(b.choices, policies...)) // The label may name a policy of the wrong kind.
 }
 
 func (b *builder) removeObject() {
@@ -101,8 +101,8 @@ func (b *builder) removeObject() {
 	}
 }
 
-// overridePolicy returns an override policy, its rules, and an author that knows an object, preferably one that names
-// the policy. It returns false if there are no policies or objects.
+// overridePolicy returns an override policy, its rules, and an author for an object, preferably for one that names the
+// policy. It returns false if there are no policies or objects.
 func (b *builder) overridePolicy() (Document, []any, *author, bool) {
 	policies, objects := b.all(isOverride), b.all(isObject)
 	if len(policies) == 0 || len(objects) == 0 {
@@ -131,7 +131,7 @@ func (b *builder) addRule() {
 	}
 }
 
-// editRule calls edit with a rule of a policy, if there is one.
+// editRule calls the function edit with a rule of an override policy, if there is one.
 func (b *builder) editRule(edit func(rule Document, a *author)) {
 	policy, _, a, ok := b.overridePolicy()
 	if !ok {

@@ -42,7 +42,7 @@ func (b *builder) addObject() {
 	}
 	stem := pick(b.choices, "web", "api", "orders", "checkout")
 	if namespace == "default" {
-		stem += "-default" // An object without a namespace is in default, too, and must not get the same name.
+		stem += "-default" // An object without a namespace is in namespace default, so its name must differ from those in default.
 	}
 	name := b.name(k.name, namespace, stem)
 	o := k.body(b.choices, name)
@@ -98,7 +98,8 @@ func defaulted(namespace string) string {
 	return namespace
 }
 
-// reuse returns the name of a policy: in percent of 100 cases of an existing one, if there is one, otherwise of a new one.
+// reuse returns the name of a policy: with a probability of percent the name of an existing one, if there is one,
+// otherwise of a new one.
 func (b *builder) reuse(kind, namespace string, percent int, add func(namespace string) Document) string {
 	if b.slips() {
 		return pick(b.choices, "forgotten", "forgotten", "")
@@ -218,8 +219,8 @@ func clusterRole(choices, string) Document {
 	return Document{"rules": []Document{{"apiGroups": []string{""}, "resources": []string{"pods", "services"}, "verbs": []string{"get", "watch", "list"}}}}
 }
 
-// database returns an object with features that built-in kinds lack: every type of value, integers beyond the precision
-// of float64, and keys that must be escaped in a JSON pointer.
+// database returns an object with features that built-in kinds lack: values of every JSON type, integers beyond the
+// precision of float64, and keys that must be escaped in a JSON pointer.
 func database(c choices, _ string) Document {
 	return Document{"spec": Document{
 		"image": pick(c, images...), "engine": pick(c, "postgres", "mysql"), "encrypted": c.chance(50), "sampling": 0.25,

@@ -37,8 +37,8 @@ func (b *builder) authorFor(kind string, o Document) *author {
 	return a
 }
 
-// addOverride adds a policy for an object and returns it: an OverridePolicy if there is a namespace, otherwise a
-// ClusterOverridePolicy.
+// addOverride adds an override policy for an object and returns it: an OverridePolicy if the namespace is not empty,
+// otherwise a ClusterOverridePolicy.
 func (b *builder) addOverride(namespace string, o Document) Document {
 	kind, metadata := corev1alpha1.KindClusterOverridePolicy, Document{}
 	if namespace != "" {
@@ -87,7 +87,7 @@ func (a *author) overriders() Document {
 	return out
 }
 
-// operation sets an operator. If it is the default, it may be omitted.
+// operation sets the operator of an item. It sometimes omits an operator that is the default.
 func (a *author) operation(item Document, operator, otherwise string) Document {
 	if operator != otherwise || a.chance(50) {
 		item["operator"] = operator
@@ -95,7 +95,7 @@ func (a *author) operation(item Document, operator, otherwise string) Document {
 	return item
 }
 
-// containerName returns the name of a container, in rare cases of a missing one.
+// containerName returns the name of a container, rarely of one that does not exist.
 func (a *author) containerName() string {
 	if a.slips() {
 		return "sidecar"
@@ -136,7 +136,7 @@ func (a *author) imageOperations() []Document {
 		"Tag":        {"2.0.0", "latest", "v3_rc.1"},
 		"Digest":     {"sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"},
 	}
-	if a.slips() { // These often fail: an existing component must not be added, and a repository is required.
+	if a.slips() { // These mistakes often fail: a component to add exists already, or the repository is removed.
 		return pick(a.choices,
 			[]Document{{"imageComponent": "Tag", "operator": "addIfAbsent", "value": "stable"}},
 			[]Document{{"imageComponent": "Registry", "operator": "addIfAbsent", "value": "mirror.example"}},

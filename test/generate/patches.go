@@ -114,12 +114,12 @@ func (a *author) patchMistaken() Document {
 // spot is a value inside an object.
 type spot struct {
 	path       string
-	parentList string // Path of the array, if the value is an element.
+	parentList string // Path of the list, if the value is an element of a list.
 	last       bool   // Whether it is the last element.
 	value      any
 }
 
-// fromEnd returns the path. It ends in -1 for the last element of an array.
+// fromEnd returns the path, with the index -1 for the last element of a list.
 func (s spot) fromEnd() string {
 	if s.last {
 		return s.parentList + "/-1"
@@ -127,10 +127,11 @@ func (s spot) fromEnd() string {
 	return s.path
 }
 
-// structure are members that are not changed, so that an object keeps its structure.
+// structure lists keys whose values are not changed, so that an object keeps its structure.
 var structure = []string{"spec", "template", "jobTemplate", "containers", "initContainers", "name", "metadata", "data", "rules"}
 
-// spots appends all values inside value to to, except those of members in [structure]. path is the path of value.
+// spots appends all values inside value to the list to and returns it, without the values of keys in [structure]. path
+// is the path of value.
 func spots(value any, path string, to []spot) []spot {
 	switch value := value.(type) {
 	case Document:

@@ -2,8 +2,8 @@ package generate
 
 import corev1alpha1 "refract.dev/api/core/v1alpha1"
 
-// addPropagation adds a propagation policy and returns it: a PropagationPolicy if there is a namespace, otherwise a
-// ClusterPropagationPolicy.
+// addPropagation adds a propagation policy and returns it: a PropagationPolicy if the namespace is not empty, otherwise
+// a ClusterPropagationPolicy.
 func (b *builder) addPropagation(namespace string) Document {
 	kind, metadata := corev1alpha1.KindClusterPropagationPolicy, Document{}
 	if namespace != "" {
@@ -49,7 +49,7 @@ func (b *builder) placement() Document {
 	return spec
 }
 
-// listed returns a placement list. Preferences are mostly set only where they have an effect.
+// listed returns a list for the field placement. Preferences are mostly set only if they have an effect.
 func (b *builder) listed(divides bool) []Document {
 	names := b.names()
 	if b.slips() {

@@ -1,10 +1,10 @@
 package generate
 
 // Random returns a small fleet that depends only on the seed: 1 to 8 clusters, 1 to 12 objects of kinds with and
-// without pod templates, and the policies that they name, with all overriders and all ways to select clusters.
+// without pod templates, and the policies that the objects name, with all overriders and all ways to select clusters.
 //
-// Every document is a valid manifest. Some contain mistakes that appear only for an object: a missing policy or
-// container, an index out of range, an occupied or protected place, a placement on no cluster.
+// Every document is a valid manifest. Some contain mistakes that appear only for a certain object: a missing policy or
+// container, an index out of range, an existing or protected path, a placement on no cluster.
 func Random(seed uint64) Fleet {
 	c := choose(seed, streamRandom)
 	b := &builder{choices: c, fleet: Fleet{}, layout: pick(c, layouts...)}

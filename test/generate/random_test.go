@@ -16,8 +16,8 @@ import (
 
 var seeds = flag.Uint64("seeds", 200, "how many random fleets to look at")
 
-// TestRandom: every document of every fleet is valid, before and after edits. Most objects are rendered with changes,
-// and every kind of failure appears.
+// TestRandom: every document of every fleet is valid, before and after edits. Overrides change most objects, and every
+// kind of failure occurs.
 func TestRandom(t *testing.T) {
 	s := &survey{features: features{}}
 	for seed := range *seeds {

@@ -49,7 +49,7 @@ func (e *Env) Writes(cluster string) ([]Write, error) {
 // Source: https://pkg.go.dev/k8s.io/apiserver/pkg/admission/plugin/webhook/mutating#pkg-constants
 const failedOpen = "failed-open.mutation.webhook.admission.k8s.io/"
 
-// uninjected is the suffix of the annotation that Refract adds to a review when a pod has waited too long for its turn.
+// uninjected is the suffix of the audit annotation that Refract sets if a pod has waited too long for the webhook.
 const uninjected = "/uninjected"
 
 // Unanswered returns the number of objects of a type that were created without the changes of a webhook, because the
@@ -92,7 +92,8 @@ type audited struct {
 	Annotations              map[string]string `json:"annotations"`
 }
 
-// audited calls each with every entry of a cluster's audit log since the Env was opened, in the order of the log.
+// audited calls the function each with every entry of a cluster's audit log since the Env was opened, in the order of
+// the log.
 func (e *Env) audited(cluster string, each func(*audited)) error {
 	path, err := e.View.AuditLog(cluster)
 	if err != nil {
@@ -106,7 +107,7 @@ func (e *Env) audited(cluster string, each func(*audited)) error {
 	lines := bufio.NewReader(file)
 	for {
 		line, err := lines.ReadBytes('\n')
-		if err != nil { // The API server is still writing a line without an end.
+		if err != nil { // The API server is still writing the last line.
 			return ignoreEOF(err)
 		}
 		of := &audited{}

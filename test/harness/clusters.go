@@ -18,19 +18,19 @@ import (
 	"refract.dev/internal/playground"
 )
 
-// Kept returns the topologies of the control planes that `make test` keeps for the tests of all packages: two hubs, and
-// one hub with members. Tests that need another topology start it themselves.
+// Kept returns the topologies that `make test` keeps for the tests of all packages: two single hubs, and a hub with
+// three members. Tests that need another topology start their own control planes.
 func Kept() []Topology { return []Topology{{}, {}, {Members: 3}} }
 
-// Files of kept control planes. Each has a folder of its own.
+// Files of kept control planes. Each group of control planes has its own folder.
 const (
 	fleetDir   = "fleet"      // The playground.
 	initialSet = "initial"    // The initial objects of each cluster.
 	leaseFile  = "lease.lock" // Locked by the process that uses the control planes.
 )
 
-// Keep starts control planes in dir. Any number of processes may use them, one after the other, if their environment
-// has the returned variable. The control planes end when stop is called, or with this process.
+// Keep starts control planes in dir. Processes may use them, one after the other, if their environment has the returned
+// variable. The control planes end when stop is called, or with this process.
 func Keep(ctx context.Context, dir, assets string, all []Topology) (variable string, stop func() error, err error) {
 	kept := make([]*playground.Playground, len(all))
 	stop = func() error {
@@ -68,7 +68,8 @@ func startKept(ctx context.Context, at, assets string, t Topology) (*playground.
 	return p, nil
 }
 
-// shelf holds the control planes that this process has started. Its tests use them one after the other until the process ends.
+// shelf contains the control planes that this process has started. The tests of the process use them one after the
+// other until it ends.
 type shelf struct {
 	mu  sync.Mutex
 	dir string                            // Empty until the first control plane is started.
@@ -111,8 +112,8 @@ func (s *shelf) start(ctx context.Context, assets string, t Topology) (*loan, er
 	return &loan{view: &p.View, file: file}, nil
 }
 
-// lame reports whether a component of control planes of this process has failed. Only this check finds components other
-// than the API server.
+// lame reports whether a component of these control planes has failed, if this process has started them. No other check
+// finds failures of components other than the API server.
 func (s *shelf) lame(at string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,8 +191,8 @@ type loan struct {
 	file *os.File // Locked during the loan.
 }
 
-// borrow returns free kept control planes of the topology, emptied to their initial objects. It prefers those of `make
-// test` to those of this process. It returns nil if none is free.
+// borrow returns free control planes of the topology, without the objects of earlier tests; nil if none are free. It
+// prefers control planes of `make test` to those of this process.
 func borrow(ctx context.Context, t Topology) (*loan, error) {
 	var all []string
 	for _, dir := range []string{os.Getenv(clustersVariable), ours.folder()} {
@@ -234,12 +235,12 @@ func suits(t Topology, s *playground.State) bool {
 	return (t.Members == 0) == (len(s.Members) == 0) && t.Members <= len(s.Members) && (t.Members == 0 || t.Nodes == !s.Bare)
 }
 
-// emptying is the time limit for emptying control planes. After a failure to remove the objects of a type, an API
-// server may wait for minutes before its next attempt.
+// emptying is the time limit for removing the objects of earlier tests. An API server that fails to remove the objects
+// of a type may wait for minutes before its next attempt.
 const emptying = 30 * time.Second
 
-// take returns the control planes of a folder. It returns nil if another process uses them, or if they cannot be
-// emptied; in that case they are never used again.
+// take returns the control planes of a folder. It returns nil if another process uses them, or if their objects cannot
+// be removed; in the second case, nobody uses them again.
 func take(ctx context.Context, at string) (*loan, error) {
 	file, err := os.OpenFile(filepath.Join(at, leaseFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -267,8 +268,8 @@ func take(ctx context.Context, at string) (*loan, error) {
 	return l, nil
 }
 
-// giveBack makes the control planes available to others. The next user removes the remaining objects, because the
-// process of this loan may end in any way.
+// giveBack makes the control planes available to others. It removes no objects: the process may also end without a call
+// of giveBack, so the next user removes them.
 func (l *loan) giveBack() error { return l.file.Close() }
 
 // empty removes all objects from the clusters except the initial ones.

@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// Lacks returns the first place where live differs from want, with both values, or "" if there is no difference. It
-// ignores fields that only live has, because the API server fills these in. Numbers are comparable only if both values
-// come from the same decoder.
+// Lacks returns the first path where live differs from want, with both values; "" if there is no difference. It ignores
+// fields that only live has, because the API server adds fields. Numbers are comparable only if both values come from
+// the same decoder.
 func Lacks(path string, want, live any) string {
 	switch w := want.(type) {
 	case map[string]any:

@@ -17,14 +17,16 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// segment is the number of bytes that are lost together; late is the maximum number of segments in transit.
+// segment is the number of bytes in a simulated packet: they are lost or arrive together. late is the maximum number of
+// segments in transit.
 const (
 	segment = 1460
 	late    = 8192
 )
 
-// Distance is a proxy that simulates a distant cluster: all data is delayed. A lost segment arrives a round trip later,
-// and delays all later segments as in TCP. Distance does not simulate the lower throughput of a connection with losses.
+// Distance is a proxy that simulates a distant cluster. It delays all data. A lost segment arrives one round-trip time
+// later, and also delays all segments after it, as in TCP. Distance does not simulate the lower throughput of a
+// connection with losses.
 type Distance struct {
 	// Kubeconfig is the path of a kubeconfig that connects through the proxy.
 	Kubeconfig string

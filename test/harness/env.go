@@ -25,29 +25,29 @@ import (
 type Topology struct {
 	// Members is the number of member clusters.
 	Members int
-	// Nodes gives the members controllers, a scheduler and Nodes. Without them the members only store objects.
+	// Nodes gives the members controllers, a scheduler and Nodes. Without Nodes, members only store objects.
 	Nodes bool
-	// Alike makes the clusters identical. Otherwise each has its own address range, node ports and StorageClass, and
-	// three members differ in more ways: see [playground.Traits].
+	// Alike makes the clusters identical. By default, each has its own address range, node ports and StorageClass, and
+	// three members have further differences: see [playground.Traits].
 	Alike bool
 	// OrdinaryHub makes the hub an ordinary cluster with all controllers, a scheduler and Nodes.
 	OrdinaryHub bool
-	// LargeHub, with [Topology.Own], lets the hub store objects that are too large for members.
+	// LargeHub lets the hub store objects that are too large for members. It requires [Topology.Own].
 	LargeHub bool
 	// Own is for tests that stop, freeze or empty control planes. Such control planes are not shared.
 	Own bool
 	// CRDs installs Refract's CRDs on the hub before the tests begin.
 	CRDs bool
-	// Address, with [Topology.Own], makes the hub a cluster whose Pods run on real Nodes, which the test starts, and
-	// reach the members: see [playground.Options].
+	// Address makes the hub a cluster whose Pods run on real Nodes and reach the members: see [playground.Options]. The
+	// test starts the Nodes. It requires [Topology.Own].
 	Address string
-	// Unaudited is for benchmarks with [Topology.Own] control planes. It disables the audit log, which costs time;
-	// [Env.Writes] has no data then.
+	// Unaudited disables the audit log, which costs time; [Env.Writes] then returns nothing. It is for benchmarks and
+	// requires [Topology.Own].
 	Unaudited bool
 }
 
-// Env is a hub and its members, empty when it is opened, and the programs that tests run with them. Its methods are
-// safe for concurrent use unless they say otherwise.
+// Env is a hub with its members, and the programs that tests run with them. The clusters are empty when an Env is
+// opened. Its methods are safe for concurrent use unless they say otherwise.
 type Env struct {
 	// Members are the names of the member clusters.
 	Members []string
@@ -128,7 +128,7 @@ func (e *Env) open(ctx context.Context, t Topology) (err error) {
 	return hub.InstallCRDs(ctx, cfg)
 }
 
-// share borrows kept control planes. If none is free, it starts further ones and keeps them.
+// share borrows kept control planes. If none are free, it starts new ones and keeps them.
 func (e *Env) share(ctx context.Context, t Topology) error {
 	from, err := borrow(ctx, t)
 	if from == nil && err == nil {
@@ -159,8 +159,8 @@ func (t Topology) options(dir, assets string) playground.Options {
 	}
 }
 
-// Close stops the replicas, and then the control planes unless they are shared with later tests. It returns an error if
-// a replica has crashed: another replica takes over, so the test might not notice. A second call waits for the first
+// Close stops the replicas, and then the control planes unless later tests share them. It returns an error if a replica
+// has crashed, because a test may not notice this while another replica takes over. A second call waits for the first
 // and returns the same error.
 func (e *Env) Close() error { return e.closed() }
 
@@ -168,7 +168,7 @@ func (e *Env) end() error {
 	defer opened.remove(e)
 	var errs []error
 	for _, r := range e.started() {
-		_ = r.Signal(syscall.SIGCONT) // A frozen replica would not receive the signal to end.
+		_ = r.Signal(syscall.SIGCONT) // A frozen replica would not handle the signal that ends it.
 		errs = append(errs, r.Stop(syscall.SIGTERM), crashed(r.Log))
 	}
 	if e.release != nil {
@@ -231,8 +231,7 @@ func ClientFor(cfg *rest.Config) (client.WithWatch, error) {
 // is built once from the sources of the module.
 func (e *Env) Binary() (string, error) { return e.binary() }
 
-// Program is like [Env.Binary], for tests that start their control planes without an Env. If the program must be built,
-// it is written to dir.
+// Program is like [Env.Binary], for tests that start control planes without an Env. A built program is written to dir.
 func Program(dir string) (string, error) {
 	root, err := Root()
 	if err != nil {
@@ -280,7 +279,7 @@ func (e *Env) KubectlWith(kubeconfig, manifest string, args ...string) (string, 
 }
 
 // KubectlSays is like [Env.Kubectl], for tests of the output that users see: it returns the standard output and the
-// standard error of kubectl. These are not part of err.
+// standard error of kubectl. The returned error does not contain them.
 func (e *Env) KubectlSays(cluster, manifest string, args ...string) (all string, err error) {
 	out, err := e.kubectl(e.Kubeconfig(cluster), manifest, args...).CombinedOutput()
 	return string(out), err
@@ -288,7 +287,7 @@ func (e *Env) KubectlSays(cluster, manifest string, args ...string) (all string,
 
 func (e *Env) kubectl(kubeconfig, manifest string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(opened.ctx, filepath.Join(e.assets, "kubectl"), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+e.Dir) // HOME is the place of kubectl's discovery cache.
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+e.Dir) // kubectl stores its discovery cache in HOME.
 	cmd.Stdin = strings.NewReader(manifest)
 	return cmd
 }

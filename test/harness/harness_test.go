@@ -16,7 +16,8 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// childVariable in the environment turns this test binary into a program that [Main] runs tests in: TestChild.
+// childVariable is an environment variable. If it is set, this test binary runs its tests with [Main], which TestChild
+// needs.
 const childVariable = "REFRACT_TEST_HARNESS_CHILD"
 
 func TestMain(m *testing.M) {
@@ -57,7 +58,7 @@ func TestNameOf(t *testing.T) {
 	var got []string
 	for _, name := range []string{
 		base, base, base, // The same name repeated, as with -count 3.
-		base + "/2", base + "_2", base + "#3", // Names that result in the generated names above.
+		base + "/2", base + "_2", base + "#3", // Names of other tests that are equal to the names generated above.
 		base + "/Größe_ß/#00", base + "/", base + "/...",
 		fifty, fifty, fifty + "/one", fifty + "/two", fifty[:55] + "/-/", fifty[:55] + "/-/y", fifty[:56] + "/y",
 	} {

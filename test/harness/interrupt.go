@@ -9,12 +9,12 @@ import (
 	"sync"
 )
 
-// opened contains the open Envs of this process. An interrupt closes all of them, because the tests that opened them do
-// not run to their end.
+// opened contains the open Envs of this process. After an interrupt the tests do not close their Envs, so the handler
+// closes all of them.
 var opened = newEnvs()
 
 type envs struct {
-	// ctx ends with an interrupt, and ends all processes that tests have started.
+	// ctx is canceled by an interrupt. This ends all processes that tests have started.
 	ctx       context.Context //nolint:containedctx // It belongs to the process.
 	interrupt context.CancelFunc
 
@@ -28,8 +28,8 @@ func newEnvs() *envs {
 	return &envs{ctx: ctx, interrupt: cancel, all: map[*Env]bool{}}
 }
 
-// begin delays the handling of an interrupt until done is called: by then the caller has given up, or has registered an
-// Env that can be closed. After an interrupt, begin returns an error.
+// begin announces that the caller opens an Env. The handling of an interrupt waits until done is called: by then the
+// Env is registered, or the caller has given up. After an interrupt, begin returns an error.
 func (o *envs) begin() (done func(), err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

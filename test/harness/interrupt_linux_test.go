@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// middle is the output of TestChild in the middle of its test.
+// middle is the text that TestChild prints while its test runs.
 const middle = "in the middle of it"
 
 // TestInterrupted interrupts a process that runs tests, and checks that no process, file or port remains.
@@ -159,7 +159,7 @@ func namesOf(all []process) []string {
 	return out
 }
 
-// processesOf returns the processes that have their working directory in dir, or a path in dir in their environment. It
+// processesOf returns the processes with their working directory in dir, or with a path in dir in their environment; it
 // omits the process with the ID but.
 func processesOf(t *testing.T, dir string, but int) []process {
 	t.Helper()
@@ -205,7 +205,8 @@ func portsOf(all []process) []string {
 	return out
 }
 
-// isSubset reports whether the sorted list of contains every element of the sorted list some, at least as often.
+// isSubset reports whether the sorted list named of contains the elements of the sorted list some, each at least as
+// often.
 func isSubset(some, of []string) bool {
 	for _, s := range of {
 		if len(some) > 0 && some[0] == s {

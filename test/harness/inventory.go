@@ -32,7 +32,7 @@ type inventory struct {
 	core    kubernetes.Interface
 	whole   dynamic.Interface
 	objects metadata.Interface
-	hurried time.Time // The last time when the API server was told to continue the removal of types.
+	hurried time.Time // The last time when hurry made the API server continue the removal of types.
 }
 
 func newInventory(kubeconfig string) (*inventory, error) {
@@ -128,7 +128,7 @@ func (in *inventory) listOf(ctx context.Context, of []schema.GroupVersionResourc
 	return all, errors.Join(append(errs, err)...)
 }
 
-// kept reports whether objects of a type belong to the control plane.
+// kept reports whether all objects of a type belong to the control plane.
 func kept(of schema.GroupResource) bool {
 	switch of.Group {
 	case "flowcontrol.apiserver.k8s.io", "events.k8s.io", "internal.apiserver.k8s.io":
@@ -206,18 +206,19 @@ func (in *inventory) empty(ctx context.Context, but []string) error {
 	}
 }
 
-// policy reports whether an item is an admission policy or a binding of one.
+// policy reports whether an item is an admission policy or its binding.
 func (i item) policy() bool {
 	return i.gvr.Group == "admissionregistration.k8s.io" && strings.Contains(i.gvr.Resource, "admissionpolic")
 }
 
-// hasSay reports whether objects of the type affect requests for other objects.
+// hasSay reports whether objects of the type affect requests for other objects, as webhook configurations do.
 func hasSay(gvr schema.GroupVersionResource) bool {
 	return gvr.Group == "admissionregistration.k8s.io" || gvr.Resource == "apiservices"
 }
 
-// remove removes objects of types for which hasSay is false. It removes definitions and namespaces last, and only if
-// all lists are complete, because objects in a terminating namespace can no longer be changed.
+// remove removes objects of types for which hasSay is false. Definitions and namespaces come last, and only if all is
+// true: an object in a terminating namespace can no longer be changed, so the lists of the other objects must be
+// complete.
 func (in *inventory) remove(ctx context.Context, some []item, all bool) error {
 	around := func(i item) bool {
 		return i.gvr.Resource == "customresourcedefinitions" || i.gvr.Resource == "namespaces"
@@ -228,7 +229,7 @@ func (in *inventory) remove(ctx context.Context, some []item, all bool) error {
 	return in.each(ctx, slices.DeleteFunc(some, func(i item) bool { return !around(i) }), in.removeOne)
 }
 
-// each calls do for all items, several at a time.
+// each calls the function do for all items, several at a time.
 func (in *inventory) each(ctx context.Context, all []item, do func(context.Context, *item) error) error {
 	var some errgroup.Group
 	some.SetLimit(8)
@@ -238,8 +239,8 @@ func (in *inventory) each(ctx context.Context, all []item, do func(context.Conte
 	return some.Wait()
 }
 
-// unhook disables conversion webhooks of definitions that are to be removed. The webhook may no longer exist, and then
-// an API server delays each list of such a type for a minute.
+// unhook disables the conversion webhooks of definitions that are to be removed. Such a webhook may no longer run; then
+// the API server delays each list of the type for a minute.
 func (in *inventory) unhook(ctx context.Context, but map[types.UID]bool) error {
 	crds := in.whole.Resource(apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"))
 	list, err := crds.List(ctx, metav1.ListOptions{})
@@ -260,9 +261,9 @@ func (in *inventory) unhook(ctx context.Context, but map[types.UID]bool) error {
 	return nil
 }
 
-// hurry makes an API server continue the removal of types. After each failure it waits twice as long, unless the
-// definition changes. hurry changes the definitions at most once a second, so that the API server can complete the
-// removal in between.
+// hurry makes an API server continue the removal of types. The API server doubles its waiting time after each failure,
+// but a change of the definition makes it continue at once. hurry makes such a change at most once a second, so that
+// the API server can complete the removal in between.
 func (in *inventory) hurry(ctx context.Context, all []item) error {
 	if time.Since(in.hurried) < time.Second {
 		return nil
@@ -303,7 +304,8 @@ func (in *inventory) removeOne(ctx context.Context, i *item) error {
 	if i.gvr.Resource != "namespaces" {
 		return nil
 	}
-	// A member has no namespace controller to finalize the namespace. Its objects have been removed.
+	// A member has no namespace controller, so the test removes the namespace's finalizer. The objects of the namespace
+	// are removed already.
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: i.Name}}
 	if _, err := in.core.CoreV1().Namespaces().Finalize(ctx, ns, metav1.UpdateOptions{}); ignoreGone(err) != nil {
 		return fmt.Errorf("removing %s: %w", i, err)
@@ -311,7 +313,7 @@ func (in *inventory) removeOne(ctx context.Context, i *item) error {
 	return nil
 }
 
-// ignoreGone returns err unless the object does not exist, or the request conflicts with its removal.
+// ignoreGone returns nil if the object does not exist or the request conflicts with its removal, otherwise err.
 func ignoreGone(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil

@@ -21,7 +21,7 @@ import (
 	"refract.dev/internal/playground"
 )
 
-// TestKept passes control planes from one Env to the next. Each leaves objects that are hard to remove.
+// TestKept passes control planes from one Env to the next. Each Env leaves objects that are difficult to remove.
 func TestKept(t *testing.T) {
 	root, err := Root()
 	if err != nil {
@@ -113,8 +113,8 @@ func mustClose(t *testing.T, all ...*Env) {
 	}
 }
 
-// wantEmptied checks that clusters are in their initial state after the next user has removed the objects of leave.
-// CRDs are installed in any case.
+// wantEmptied opens an Env with CRDs, calls leave, which creates objects, and closes the Env. Afterwards, a new Env
+// must have the initial state again.
 func wantEmptied(t *testing.T, of Topology, leave func(*testing.T, *Env)) {
 	t.Helper()
 	e := mustOpen(t, of)
@@ -128,7 +128,7 @@ func wantEmptied(t *testing.T, of Topology, leave func(*testing.T, *Env)) {
 
 	of.CRDs = false
 	e = mustOpen(t, of)
-	// Right after Open, without a retry: removed admission policies and webhooks must have no effect any more.
+	// There is no retry after Open: removed admission policies and webhooks must no longer have an effect.
 	for _, cluster := range append([]string{"hub"}, e.Members...) {
 		wantAtHand(t, e, cluster)
 	}
@@ -176,7 +176,7 @@ func everythingOf(t *testing.T, e *Env) (stored, listed map[string][]string) {
 	return stored, listed
 }
 
-// wantAtHand checks that a cluster accepts ordinary requests at once.
+// wantAtHand checks that a cluster accepts ordinary requests, without a retry.
 func wantAtHand(t *testing.T, e *Env, cluster string) {
 	t.Helper()
 	c := mustClient(t, e, cluster)
@@ -189,7 +189,7 @@ func wantAtHand(t *testing.T, e *Env, cluster string) {
 			t.Errorf("%s: %v", cluster, err)
 		}
 		if o.GetNamespace() == "" {
-			continue // The next object needs it.
+			continue // The next object is created in this namespace.
 		}
 		if err := c.Delete(t.Context(), o); err != nil {
 			t.Errorf("%s: %v", cluster, err)
@@ -206,7 +206,7 @@ func mustClient(t *testing.T, e *Env, cluster string) client.Client {
 	return c
 }
 
-// leaveNasty fills a cluster with objects that prevent their own removal, or that of others.
+// leaveNasty creates objects that prevent their own removal, or the removal of others.
 func leaveNasty(t *testing.T, e *Env, cluster string) {
 	t.Helper()
 	c := mustClient(t, e, cluster)
@@ -218,7 +218,7 @@ func leaveNasty(t *testing.T, e *Env, cluster string) {
 	}
 	must(ApplyAll(t.Context(), c, nastyType))
 	Eventually(t, cluster+": there are widgets", func(ctx context.Context) error { return ApplyAll(ctx, c, nastyWidget) })
-	// From here on the widget is unreadable, because its conversion webhook does not exist.
+	// From here on nobody can read the widget, because its conversion webhook does not exist.
 	dead, err := FreePorts(1)
 	must(err)
 	unreadable := strings.NewReplacer(
@@ -233,7 +233,7 @@ func leaveNasty(t *testing.T, e *Env, cluster string) {
 		return nil
 	})
 
-	// The API server has begun to remove this type, fails, and retries at increasing intervals.
+	// The API server fails to remove this type, and retries at increasing intervals.
 	gadgets := strings.NewReplacer("widget", "gadget", "Widget", "Gadget", ", finalizers: [example.org/hold]", "")
 	must(ApplyAll(t.Context(), c, gadgets.Replace(nastyType)))
 	Eventually(t, cluster+": there are gadgets", func(ctx context.Context) error { return ApplyAll(ctx, c, gadgets.Replace(nastyWidget)) })
@@ -268,7 +268,7 @@ func refused(err error, why string) error {
 	return nil
 }
 
-// nastyType is stored in v1 and has a finalizer.
+// nastyType is a CRD with a finalizer and the storage version v1.
 const nastyType = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

@@ -1,5 +1,5 @@
 // Package harness is the common part of tests with real control planes. It has a hub and members that packages may
-// share, the programs that users run, faults, and functions that wait for conditions.
+// share, the programs that users run, faults, and functions that wait for a state.
 package harness
 
 import (
@@ -22,22 +22,21 @@ import (
 )
 
 const (
-	// binaryVariable is the environment variable with the path of the program that was built for all tests.
+	// binaryVariable is the environment variable with the path of the refract program that was built for all tests.
 	// clustersVariable is the environment variable with the folder of the kept control planes.
 	binaryVariable   = "REFRACT_TEST_BINARY"
 	clustersVariable = "REFRACT_TEST_CLUSTERS"
 
-	// parallel is the number of parallel tests of a package, unless -parallel sets another one: the tests wait most of
-	// the time.
+	// parallel is the default number of parallel tests of a package. It is high, because the tests mostly wait.
 	parallel = "8"
 )
 
 // Setup prepares an Env for the tests of a package. It returns a function to call after the tests, or nil.
 type Setup func(context.Context, *Env) (stop func() error, err error)
 
-// Main runs the tests of a package with control planes, and ends the process. If setup is nil, only tests open control
-// planes, and the topology is ignored. An interrupt also ends the tests, and leaves neither processes nor folders
-// behind.
+// Main runs the tests of a package with control planes, and ends the process. It opens an Env with the topology for
+// setup; if setup is nil, it opens none, and only the tests themselves open control planes. An interrupt also ends the
+// tests, and leaves no processes or folders behind.
 func Main(m *testing.M, t Topology, setup Setup) {
 	flag.Parse()
 	code, err := run(m, t, setup)
@@ -65,7 +64,7 @@ func run(m *testing.M, t Topology, setup Setup) (code int, err error) {
 	stop := func() error { return nil }
 	shut := func() error { return errors.Join(stop(), opened.close(), ours.close(), clean()) }
 
-	var last sync.Mutex // Locked for good by the goroutine that ends the process.
+	var last sync.Mutex // The goroutine that ends the process locks this and never unlocks it.
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
 	go func() {
@@ -82,7 +81,8 @@ func run(m *testing.M, t Topology, setup Setup) (code int, err error) {
 	return code, errors.Join(err, shut())
 }
 
-// prepare opens an Env and calls setup. The handling of an interrupt waits for it, and so knows the stop function of setup.
+// prepare opens an Env and calls setup. An interrupt is handled only after that, so the handler knows the stop
+// function.
 func prepare(ctx context.Context, t Topology, setup Setup, stop *func() error) error {
 	if setup == nil {
 		return nil
@@ -103,7 +103,8 @@ func prepare(ctx context.Context, t Topology, setup Setup, stop *func() error) e
 	return err
 }
 
-// moreAtATime sets the number of parallel tests, which is higher than the number of processors.
+// moreAtATime raises the number of parallel tests, unless -parallel sets it. The default of Go is the number of
+// processors.
 func moreAtATime() error {
 	asked := false
 	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "test.parallel" })
@@ -132,11 +133,12 @@ func temporary() (clean func() error, err error) {
 	return func() error { return removeAll(dir) }, nil
 }
 
-// places limits the number of Envs of single tests. With more at a time, tests would wait for processors instead of events.
+// places limits the number of Envs that single tests open. With more Envs at a time, tests would mostly wait for
+// processors.
 var places = make(chan struct{}, 2)
 
-// New is [Open] for one test or subtest: the Env is closed at its end. If two other tests of the package have an Env,
-// New waits. So a test must not open two.
+// New is [Open] for a single test or subtest, and closes the Env at the end of the test. New waits while two other
+// tests of the package have an Env, so a test must not open two.
 func New(t testing.TB, of Topology) *Env {
 	t.Helper()
 	places <- struct{}{}
@@ -168,13 +170,13 @@ var names = struct {
 // names returned before.
 func NameOf(t testing.TB) string {
 	t.Helper()
-	const most = 56 // At most seven more characters are appended, as in the names of a ReplicaSet's pods.
+	const most = 56 // At most seven more characters are appended, as for pods of a ReplicaSet.
 	name := strings.Trim(regexp.MustCompile("[^a-z0-9]+").ReplaceAllString(strings.ToLower(t.Name()), "-"), "-")
 	name = strings.Trim(name[:min(most, len(name))], "-")
 	names.Lock()
 	defer names.Unlock()
 	free := name
-	for n := 2; names.given[free]; n++ { // A test may run several times, and another test may have such a name.
+	for n := 2; names.given[free]; n++ { // A test may run several times, or another test may have this name.
 		free = fmt.Sprintf("%s-%d", name, n)
 	}
 	names.given[free] = true

@@ -30,8 +30,8 @@ func (e *Env) Access(cluster string) (Access, error) {
 	return Access{Endpoint: cfg.Host, CA: cfg.CAData, Cert: cfg.CertData, Key: cfg.KeyData}, nil
 }
 
-// Join makes a cluster a member of the hub with this access, or replaces the access of a member. The i-th member gets
-// the same labels as from refract up.
+// Join makes a cluster a member of the hub with this access, or replaces the access of a member. The member gets the
+// labels that refract up gives to the member with the same number.
 func (e *Env) Join(ctx context.Context, name string, to Access) error {
 	c, err := e.Client("hub")
 	if err != nil {

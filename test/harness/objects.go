@@ -23,7 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Apply writes an object by server-side apply. Fields that an earlier Apply set and this one omits are removed.
+// Apply writes an object by server-side apply. It removes fields that an earlier Apply set and that are no longer in
+// the object.
 func Apply(ctx context.Context, c client.Client, object map[string]any) error {
 	u := &unstructured.Unstructured{Object: object}
 	err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("test"), client.ForceOwnership)
@@ -54,8 +55,9 @@ func ApplyAll(ctx context.Context, c client.Client, manifest string) error {
 	}
 }
 
-// Establish waits until a CustomResourceDefinition is established, and then sets the time of that condition to a minute
-// ago. For two seconds after the condition, an API server delays each creation of an object by two more.
+// Establish waits until a CustomResourceDefinition has the condition Established, and then sets the time of this
+// condition to a minute ago. An API server delays each creation of an object by two seconds while the condition is
+// younger than two seconds.
 func Establish(ctx context.Context, c client.Client, name string) error {
 	return Await(ctx, func(ctx context.Context) error {
 		crd := &apiextensionsv1.CustomResourceDefinition{}
@@ -112,9 +114,9 @@ func (e *Env) reader(cluster string) (*reader, error) {
 	return r, nil
 }
 
-// Get returns an object of a cluster, or nil if it does not exist. The type is named as for kubectl: deployment, deploy
-// or deployments.apps. For cluster-scoped types the namespace is ignored. A call costs a hundredth of a kubectl run, so
-// tests wait with Get.
+// Get returns an object of a cluster, or nil if the object does not exist. kind names the type as for kubectl:
+// deployment, deploy or deployments.apps. The namespace is ignored for cluster-scoped types. A call costs a hundredth
+// of the time of kubectl, so tests poll with Get.
 func (e *Env) Get(ctx context.Context, cluster, kind, namespace, name string) (*unstructured.Unstructured, error) {
 	of, err := e.resource(cluster, kind, namespace)
 	if err != nil {
@@ -127,8 +129,8 @@ func (e *Env) Get(ctx context.Context, cluster, kind, namespace, name string) (*
 	return u, err
 }
 
-// Patch changes an object or a subresource, such as its status. The type is named as for Get. A patch that is a list is
-// a JSON patch (RFC 6902), any other one a merge patch.
+// Patch changes an object or a subresource, such as its status. kind names the type as for Get. A JSON list is a JSON
+// patch (RFC 6902); any other patch is a merge patch.
 func (e *Env) Patch(ctx context.Context, cluster, kind, namespace, name, patch string, part ...string) error {
 	of, err := e.resource(cluster, kind, namespace)
 	if err != nil {
@@ -143,7 +145,7 @@ func (e *Env) Patch(ctx context.Context, cluster, kind, namespace, name, patch s
 }
 
 // Delete requests the deletion of an object and does not wait for it. It returns no error if the object does not exist.
-// The type is named as for Get.
+// kind names the type as for Get.
 func (e *Env) Delete(ctx context.Context, cluster, kind, namespace, name string) error {
 	of, err := e.resource(cluster, kind, namespace)
 	if err != nil {

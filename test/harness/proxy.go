@@ -17,10 +17,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Proxy is between the controllers and a cluster, and can inject faults. Clients need its token. It connects to the
-// cluster as an administrator, and passes user agents through.
+// Proxy is a proxy between the controllers and a cluster. It can inject faults. Clients authenticate to it with its
+// token. It connects to the cluster as an administrator, and forwards the clients' user agents.
 type Proxy struct {
-	// Access connects through the proxy.
+	// Access is the endpoint and token of the proxy.
 	Access Access
 
 	server *httptest.Server
@@ -32,8 +32,8 @@ type Proxy struct {
 	counts map[string]int
 }
 
-// Fault handles a request instead of the cluster. If it returns false, the proxy passes the request on. healed is
-// closed when the fault ends.
+// Fault handles a request instead of the cluster. If it returns false, the proxy forwards the request. The channel
+// healed is closed when the fault ends.
 type Fault func(w http.ResponseWriter, r *http.Request, healed <-chan struct{}) bool
 
 // Proxy starts a proxy for a cluster. The caller must close it.
@@ -80,7 +80,7 @@ func (p *Proxy) Close() {
 	p.server.Close()
 }
 
-// Behave sets the fault for all requests from now on; nil passes them on.
+// Behave sets the fault for all later requests; nil ends the fault.
 func (p *Proxy) Behave(f Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,7 +91,7 @@ func (p *Proxy) Behave(f Fault) {
 // Cut breaks every connection.
 func (p *Proxy) Cut() { p.server.CloseClientConnections() }
 
-// Count returns the number of requests since the last call, by method. Watches that continue are not counted.
+// Count returns the number of requests by method since the last call. It does not count watches that were open already.
 func (p *Proxy) Count() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,7 +116,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.to.ServeHTTP(w, r)
 }
 
-// RefuseWrites answers every write with the status. With 429, the client is told to retry after a second.
+// RefuseWrites answers every write with the status code. With 429, the answer tells the client to retry after a second.
 func RefuseWrites(code int) Fault {
 	return func(w http.ResponseWriter, r *http.Request, _ <-chan struct{}) bool {
 		switch {
@@ -139,7 +139,8 @@ func RefuseAll() Fault {
 	}
 }
 
-// Hang does not answer requests until the client gives up or the fault ends. After the fault it passes them on.
+// Hang answers no request until the client gives up or the fault ends. When the fault ends, the proxy forwards the
+// waiting requests.
 func Hang() Fault {
 	return func(_ http.ResponseWriter, r *http.Request, healed <-chan struct{}) bool {
 		select {
@@ -151,7 +152,7 @@ func Hang() Fault {
 	}
 }
 
-// Delay passes every request on after the duration.
+// Delay forwards every request after the duration.
 func Delay(d time.Duration) Fault {
 	return func(_ http.ResponseWriter, r *http.Request, _ <-chan struct{}) bool {
 		t := time.NewTimer(d)

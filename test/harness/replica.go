@@ -22,7 +22,7 @@ import (
 type Replica struct {
 	// Name is its identity, and part of its user agent: refract/NAME.
 	Name string
-	// Log is the path of its log. Another replica of the same name appends to it.
+	// Log is the path of its log. Replicas with the same name append to the same log.
 	Log string
 
 	metrics, health string // URLs.
@@ -30,11 +30,12 @@ type Replica struct {
 	ended           chan struct{}
 }
 
-// lease is the lease duration of replicas, unless their arguments set another one. A replica that cannot renew its
-// Lease for two thirds of this time ends, and the API server of a busy machine may not answer for seconds.
+// lease is the default lease duration of replicas. A replica that cannot renew its Lease for two thirds of this time
+// ends, so the duration is long: the API server of a busy machine may not answer for seconds.
 const lease = 15 * time.Second
 
-// patience is the time limit for the end of a replica, asking that for an answer. A busy machine is slow.
+// patience is the time limit for the end of a replica. asking is the time limit for a response of a replica. Both are
+// long, because a busy machine is slow.
 const patience, asking = time.Minute, 30 * time.Second
 
 // Replica starts a replica for the hub with a name, further arguments, and its own ports. It ends with the Env at the latest.
@@ -42,7 +43,7 @@ func (e *Env) Replica(name string, args ...string) (*Replica, error) {
 	return e.ReplicaFor("hub", name, args...)
 }
 
-// ReplicaFor is like [Env.Replica], for any cluster. For example, a member with injection has replicas of its own.
+// ReplicaFor is like [Env.Replica], for any cluster. For example, a member with injection runs its own replicas.
 func (e *Env) ReplicaFor(cluster, name string, args ...string) (*Replica, error) {
 	binary, err := e.Binary()
 	if err != nil {
@@ -74,7 +75,7 @@ func (e *Env) ReplicaFor(cluster, name string, args ...string) (*Replica, error)
 	e.replicas = append(e.replicas, r)
 	e.mu.Unlock()
 	go func() {
-		_ = r.cmd.Wait() // The test judges the end of the process by the log.
+		_ = r.cmd.Wait() // The test uses the log to judge why the process ended.
 		close(r.ended)
 	}()
 	return r, nil
@@ -104,8 +105,8 @@ func (r *Replica) Stop(s syscall.Signal) error {
 	}
 }
 
-// crashed returns an error if a program that wrote this log has crashed. Other replicas take over, so that a test might
-// not notice.
+// crashed returns an error if a program that wrote this log has crashed. A test may not notice a crash while other
+// replicas take over.
 func crashed(log string) error {
 	text, err := os.ReadFile(log)
 	if err != nil {
@@ -172,14 +173,14 @@ func FreePorts(n int) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() // All stay open until the end, so that no port is returned twice.
+		defer l.Close() // All listeners stay open until the end, so that no port is returned twice.
 		out = append(out, l.Addr().String())
 	}
 	return out, nil
 }
 
-// launches passes functions to a thread that lives as long as this process. Linux regards the thread that started a
-// child as its parent.
+// launches sends functions to a thread that exists as long as this process. Linux regards the thread that starts a
+// child as the parent of the child, and would kill the child when the thread ends.
 var launches = sync.OnceValue(func() chan<- func() {
 	c := make(chan func())
 	go func() {

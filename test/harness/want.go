@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// WantStatus fails the test unless err is an answer of an API server with the code, and contains all texts.
+// WantStatus fails the test unless err is an error of an API server with the status code, and contains all texts.
 func WantStatus(t *testing.T, reason string, err error, code int32, texts ...string) {
 	t.Helper()
 	if err == nil {
@@ -24,7 +24,7 @@ func WantStatus(t *testing.T, reason string, err error, code int32, texts ...str
 	WantAll(t, reason, err.Error(), texts)
 }
 
-// WantAll fails the test unless printed contains all texts.
+// WantAll fails the test unless the output contains all texts.
 func WantAll(t *testing.T, reason, printed string, texts []string) {
 	t.Helper()
 	for _, text := range texts {

@@ -20,13 +20,13 @@ import (
 	"refract.dev/internal/playground"
 )
 
-// Wrong returns all deviations from the intended state, for use when nothing is changing: copies that are missing,
-// superfluous, or different from the output of `refract render`; objects of the hub without a Propagation; Propagations
-// without an object, with an unfinished deletion, not synced, or with rows for the wrong clusters. The result is empty
-// if every copy is correct.
+// Wrong returns all differences from the intended state. It is for use while nothing changes. It finds copies that are
+// missing, superfluous or different from the output of `refract render`; objects of the hub without a Propagation; and
+// Propagations without an object, with an unfinished deletion, with the condition Synced false, or with rows for the
+// wrong clusters. The result is empty if everything is correct.
 //
-// If Propagations report that they are not synced, or are being deleted, Wrong returns only these: this takes
-// milliseconds, and the complete check a second.
+// If a Propagation is not synced or is being deleted, Wrong returns only such Propagations. That takes milliseconds;
+// the complete check takes a second.
 func (e *Env) Wrong(ctx context.Context) ([]string, error) {
 	reports, err := e.reports(ctx)
 	if err != nil {
@@ -91,7 +91,7 @@ func differs(want, have *unstructured.Unstructured) string {
 	if at := Lacks("", want.Object, have.Object); at != "" {
 		return at
 	}
-	// API servers add nothing to labels and data, so these must not have more than the rendered object.
+	// API servers add nothing to labels and data, so the copy must not have additional ones.
 	labels := have.GetLabels()
 	delete(labels, corev1alpha1.ManagedLabel)
 	asked := want.GetLabels()
@@ -148,7 +148,7 @@ func wrongReports(reports []unstructured.Unstructured, sources map[string]*unstr
 	return wrong
 }
 
-// unsettled returns the reason why a Propagation is not settled according to its own status, or "".
+// unsettled returns the reason why a Propagation is not finished according to its own status, or "".
 func unsettled(p *unstructured.Unstructured) string {
 	if p.GetDeletionTimestamp() != nil {
 		return "it is stuck in its deletion"
@@ -167,7 +167,7 @@ func unsettled(p *unstructured.Unstructured) string {
 	return "has no condition Synced"
 }
 
-// wrongReport returns the key of the object of a Propagation, and the error of the Propagation, or "".
+// wrongReport returns the key of the object of a Propagation, and what is wrong with the Propagation, or "".
 func wrongReport(p *unstructured.Unstructured, sources map[string]*unstructured.Unstructured, placed map[string][]string) (key, text string) {
 	source, _, _ := unstructured.NestedStringMap(p.Object, "spec", "source")
 	gv, _ := schema.ParseGroupVersion(source["apiVersion"])
@@ -232,7 +232,7 @@ func (e *Env) objects(ctx context.Context, cluster string, selectors ...string) 
 	if err != nil {
 		return nil, err
 	}
-	lists, err := discovery.ServerPreferredResources(from.discovery) // Not from the cache: new types count.
+	lists, err := discovery.ServerPreferredResources(from.discovery) // The cache of discovery may lack new types.
 	if err != nil {
 		return nil, fmt.Errorf("discovering the types of %s: %w", cluster, err)
 	}

@@ -20,17 +20,17 @@ import (
 	"refract.dev/injection/inject"
 )
 
-// row is a pod, the policies that exist when it is created, and the expected result. A policy selects the pod by a
-// label, unless it has its own selector. The row's name is put before the policies' names.
+// row has a pod, the policies that exist when the pod is created, and the expected result. A policy without a selector
+// gets one that selects the pod. The names of policies and pods begin with the name of the row.
 type row struct {
 	reason string
-	// old and policies are specs of policies, by name. Those in old are older.
+	// old and policies are the specs of policies, by name. The policies in old are created earlier, in another second.
 	old, policies map[string]string
-	// annotations and spec belong to the pod.
+	// annotations and spec are those of the pod.
 	annotations, spec string
-	// want is the sketch of the created pod.
+	// want is the result of sketch for the created pod.
 	want string
-	// refused is a part of the API server's refusal of the pod.
+	// refused is a text in the API server's error if the pod is rejected.
 	refused string
 }
 
@@ -110,8 +110,8 @@ func (s *scene) admitPod(name string, r row) {
 	s.admitAgain(r, p)
 }
 
-// admitAgain creates a new pod from the result of the first one. Nothing may be added to it, and its injection
-// annotation, which describes the first injection, must not be trusted.
+// admitAgain creates a second pod from the first one after its injection. The injection must add nothing. It must not
+// trust the annotation of the first injection, either.
 func (s *scene) admitAgain(r row, p *corev1.Pod) {
 	s.Helper()
 	again := p.DeepCopy()
@@ -358,7 +358,7 @@ func TestOrderOfEqualAge(t *testing.T) {
 	}
 }
 
-// TestRecord checks the injection annotation of a pod.
+// TestRecord checks the annotation in which the injection records the injected items of a pod.
 func TestRecord(t *testing.T) {
 	t.Parallel()
 	s := begin(t)

@@ -101,9 +101,9 @@ func TestOtherNamespaces(t *testing.T) {
 	}
 }
 
-// TestThousandPolicies has 1,000 policies and 600 pods in one namespace. The namespace is on the hub, where only the
-// replica watches pods: on a member, pods would also wait for controllers, a scheduler and kubelets. There is one
-// replica, because an API server sends its requests to one replica only.
+// TestThousandPolicies has 1,000 policies and 600 pods in one namespace. The namespace is on the hub, where no
+// controllers, scheduler and kubelets delay the pods. There is one replica, because an API server sends its requests to
+// one replica only.
 func TestThousandPolicies(t *testing.T) {
 	const (
 		policies, forAll = 1000, 10
@@ -138,7 +138,7 @@ func TestThousandPolicies(t *testing.T) {
 		})
 	})
 	lap("1,000 policies are created")
-	s.accepted(fmt.Sprintf("policy-%03d", policies-1)) // Cheaper than lists of all policies while they are not in effect.
+	s.accepted(fmt.Sprintf("policy-%03d", policies-1)) // It costs less to wait for the last policy first than to list all policies repeatedly.
 	list := &refractv1beta1.ServiceInjectionPolicyList{}
 	s.until("all policies are in effect", func(ctx context.Context) error {
 		if err := s.api.List(ctx, list, client.InNamespace(s.ns)); err != nil {
@@ -155,7 +155,7 @@ func TestThousandPolicies(t *testing.T) {
 	lap("all policies are in effect")
 
 	var missed atomic.Int64
-	before, err := shared.Unanswered(s.cluster, "pods", s.ns) // Unanswered requests of the dry runs.
+	before, err := shared.Unanswered(s.cluster, "pods", s.ns) // Dry runs that the webhook did not answer in time.
 	s.must(err)
 	s.many(pods, workers, func(ctx context.Context, i int) error {
 		pod := &corev1.Pod{
@@ -238,8 +238,8 @@ func groupSize(policies, forAll, groups, group int) int {
 	return n
 }
 
-// admitted creates a pod that must get this number of variables. A pod without variables, because the webhook did not
-// answer in time, is counted in missed and created anew.
+// admitted creates a pod that must get this number of variables. If the pod gets none because the webhook did not
+// answer in time, admitted counts it in missed and creates the pod again.
 func (s *scene) admitted(ctx context.Context, pod *corev1.Pod, want int, missed *atomic.Int64) error {
 	const tries = 5
 	for try := 1; ; try++ {
@@ -261,7 +261,7 @@ func (s *scene) admitted(ctx context.Context, pod *corev1.Pod, want int, missed 
 	}
 }
 
-// many calls do n times with several workers, and fails the test with the first error.
+// many calls the function do n times with several workers, and fails the test with the first error.
 func (s *scene) many(n, workers int, do func(ctx context.Context, i int) error) {
 	s.Helper()
 	group, ctx := errgroup.WithContext(s.Context())

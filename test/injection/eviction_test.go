@@ -45,8 +45,8 @@ func TestDisruptionBudget(t *testing.T) {
 	}
 }
 
-// TestUnknownController: the pods belong to an owner of a kind without a known pod template. They are evicted one after
-// the other, and the owner replaces them.
+// TestUnknownController: the owner of the pods has a kind whose pod template Refract does not know. Refract evicts the
+// pods one after the other, and the owner replaces them.
 func TestUnknownController(t *testing.T) {
 	t.Parallel()
 	s := begin(t)

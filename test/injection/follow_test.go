@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// follow calls see for each object of the list's type in the namespace, and then for each change and deletion, in order
-// and without gaps, until stop is called or the test ends.
+// follow calls the function see for each object of the list's type in the namespace, and then for each change and
+// deletion, in order and without gaps. It ends with the test, or when stop is called.
 func (s *scene) follow(list client.ObjectList, see func(o client.Object, gone bool)) (stop func()) {
 	s.Helper()
 	s.must(s.api.List(s.Context(), list, client.InNamespace(s.ns)))
@@ -35,7 +35,7 @@ func (s *scene) follow(list client.ObjectList, see func(o client.Object, gone bo
 		for e := range w.ResultChan() {
 			o, ok := e.Object.(client.Object)
 			if ctx.Err() != nil {
-				return // The cancellation of the watch comes as an event, too.
+				return // The end of ctx causes an event, too.
 			}
 			if !ok || e.Type == watch.Error {
 				s.Errorf("Watching %T: %s %s", list, e.Type, inJSON(e.Object))
@@ -105,14 +105,14 @@ func ready(p *corev1.Pod) bool {
 	})
 }
 
-// moment is one observed state of a workload.
+// moment is the state of a workload at one time.
 type moment struct {
 	version  int64 // The resource version of the object, which orders objects of all types.
 	workload string
 	rolls    bool
 }
 
-// rolling records which workloads roll.
+// rolling records the times at which each workload rolls out.
 type rolling struct {
 	mu  sync.Mutex
 	all []moment
@@ -159,8 +159,8 @@ func complete(o client.Object) bool {
 	return false
 }
 
-// most returns the workloads in the order in which they began to roll, and the largest number of workloads that rolled
-// at the same time: in total, and until the first one was complete.
+// most returns the workloads in the order in which they began to roll out, and the largest number of workloads that
+// rolled out at the same time: in total, and until the first one was complete.
 func (r *rolling) most(among func(workload string) bool) (began []string, most, first int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

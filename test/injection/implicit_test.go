@@ -50,7 +50,7 @@ metadata: {name: db-conf}
 data: {a: b}
 `
 
-// has waits until the pods of the app match the sketch; NS stands for the namespace.
+// has waits until the pods of the app match a sketch in which NS stands for the namespace.
 func (s *scene) has(app, want string) {
 	s.Helper()
 	want = strings.ReplaceAll(lines(want), "NS", s.ns)
@@ -75,8 +75,8 @@ func (s *scene) has(app, want string) {
 	})
 }
 
-// TestImplicit: a policy gets items from its Service. The Service appears, changes and is deleted, and the pods are
-// recreated each time.
+// TestImplicit: a policy gets items from its Service. The test creates, changes and deletes the Service, and the pods
+// are recreated each time.
 func TestImplicit(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -130,7 +130,7 @@ func TestImplicit(t *testing.T) {
 	s.has("web", "db: db\napp: env MODE=fast DB_USER=other")
 	s.untilPolicy("db", "is rolled out", rolledOut(2))
 
-	// An invalid annotation is reported, and the policy's own items apply.
+	// The status of the policy reports an invalid annotation, and only the policy's own items are injected.
 	s.patch(&corev1.Service{}, "db", `{"metadata":{"annotations":{"refract.dev/env":"{"}}}`)
 	s.untilPolicy("db", "names the invalid annotation", func(p *refractv1beta1.ServiceInjectionPolicy) error {
 		if !strings.Contains(inJSON(p.Status.Conditions), "refract.dev/env") {
@@ -145,7 +145,7 @@ func TestImplicit(t *testing.T) {
 	s.has("web", "db: db\napp: env MODE=fast")
 }
 
-// author returns a client for a user who may write policies and Services of the namespace, but read nothing.
+// author returns a client of a user who may write policies and Services of the namespace, but may not read objects.
 func (s *scene) author(user string) client.Client {
 	s.Helper()
 	s.apply(fmt.Sprintf(`
@@ -167,7 +167,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %q}]
 	return c
 }
 
-// forbidden returns an error unless err reports that the user may not get the named object.
+// forbidden returns an error unless err says that the user may not get the named object.
 func forbidden(err error, what string) error {
 	if err == nil {
 		return fmt.Errorf("it is permitted despite the reference to %s", what)
@@ -178,7 +178,7 @@ func forbidden(err error, what string) error {
 	return nil
 }
 
-// TestAuthorsRights: a user cannot inject an object that the user may not read.
+// TestAuthorsRights: a policy may inject only objects that the author of the policy may read.
 func TestAuthorsRights(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -205,7 +205,7 @@ func TestAuthorsRights(t *testing.T) {
 			t.Errorf("%s: want it permitted for a trusted author: %v", name, err)
 		}
 	}
-	// Existing references do not permit further ones.
+	// A reference in the policy does not permit another one.
 	if err := forbidden(alice.Patch(t.Context(), &refractv1beta1.ServiceInjectionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "env"}},
 		client.RawPatch(types.MergePatchType, []byte(`{"spec":{"envFrom":[{"secretRef":{"name":"more"}}]}}`))), "more"); err != nil {
 		t.Error(err)
@@ -228,7 +228,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: alice}]
 	})
 }
 
-// TestServicesRights: the same holds for the annotations of a Service.
+// TestServicesRights: the annotations of a Service may inject only objects that their author may read.
 func TestServicesRights(t *testing.T) {
 	t.Parallel()
 	s := begin(t)

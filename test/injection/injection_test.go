@@ -1,5 +1,5 @@
-// Package injection tests the injection into pods from the view of users: `refract run --injection` runs as processes
-// beside real control planes of members, with controllers, a scheduler, and simulated Nodes that run pods.
+// Package injection tests the injection into pods as users see it: `refract run --injection` runs as processes beside
+// real control planes of members, with controllers, a scheduler, and simulated Nodes that run pods.
 package injection
 
 import (
@@ -30,15 +30,14 @@ import (
 )
 
 const (
-	// member is the cluster of most tests, which share its two replicas; other is the cluster of tests that must be
-	// [alone] with theirs.
+	// member is the cluster of most tests, which share its two replicas. other is the cluster of tests that stop
+	// replicas or need a cluster without other policies: see [alone].
 	member, other = "member-1", "member-2"
 
 	// trusted is a user whose policies may refer to all objects.
 	trusted = "gitops"
 
-	// parallel is the number of parallel tests. It is higher than elsewhere, because tests that wait for their turn on
-	// other count, too.
+	// parallel is the number of parallel tests. It is high, because tests that wait for the cluster other also count.
 	parallel = "14"
 )
 
@@ -83,8 +82,8 @@ func (w *warnings) take() string {
 	return text
 }
 
-// connect returns a user's client of a cluster, without a cache. An empty user means an administrator. The handler gets
-// the warnings of the API server.
+// connect returns a client of a cluster for a user, without a cache. An empty user means an administrator. The handler
+// receives the warnings of the API server.
 func connect(cluster, user string, to rest.WarningHandler) (client.WithWatch, error) {
 	cfg, err := shared.Config(cluster)
 	if err != nil {
@@ -102,7 +101,7 @@ type scene struct {
 	ns        string
 	api       client.WithWatch
 	warnings  *warnings
-	injectors *replicas // Of the cluster; nil unless the test is [alone].
+	injectors *replicas // The replicas of the cluster; nil unless the test is [alone].
 }
 
 // begin creates a namespace on member for the test.
@@ -111,8 +110,9 @@ func begin(t *testing.T) *scene {
 	return beginOn(t, member, harness.NameOf(t))
 }
 
-// beginOn creates a namespace. Its pods get no token by default, so that they have only the volumes of their manifests.
-// The objects stay after the test, until the clusters stop: to delete them costs as much as to create them.
+// beginOn creates a namespace whose pods get no token by default, so that they only have the volumes of their
+// manifests. The objects stay after the test, until the clusters stop, because their deletion would cost as much as
+// their creation.
 func beginOn(t *testing.T, cluster, ns string) *scene {
 	t.Helper()
 	s := on(t, cluster, ns)
@@ -206,7 +206,7 @@ func (s *scene) stays(what string, during time.Duration, is func(context.Context
 	harness.Consistently(s.T, what, during, is)
 }
 
-// read returns the objects of a manifest. Namespaced objects without a namespace get the scene's.
+// read returns the objects of a manifest. Namespaced objects without a namespace get that of the scene.
 func (s *scene) read(manifest string) []*unstructured.Unstructured {
 	s.Helper()
 	var all []*unstructured.Unstructured
@@ -266,7 +266,7 @@ func (s *scene) policy(ctx context.Context, name string) (*refractv1beta1.Servic
 	return p, err
 }
 
-// untilPolicy waits until is returns no error for the policy, and returns the policy.
+// untilPolicy waits until the function is returns no error for the policy, and returns the policy.
 func (s *scene) untilPolicy(name, what string, is func(*refractv1beta1.ServiceInjectionPolicy) error) *refractv1beta1.ServiceInjectionPolicy {
 	s.Helper()
 	var p *refractv1beta1.ServiceInjectionPolicy
@@ -282,7 +282,8 @@ func (s *scene) untilPolicy(name, what string, is func(*refractv1beta1.ServiceIn
 	return p
 }
 
-// condition returns an error unless the policy has the condition with this status and, unless it is empty, this reason.
+// condition returns an error unless the policy has the condition with this status and, if reason is not empty, with
+// this reason.
 func condition(p *refractv1beta1.ServiceInjectionPolicy, kind string, want metav1.ConditionStatus, reason string) error {
 	c := meta.FindStatusCondition(p.Status.Conditions, kind)
 	if c == nil || c.Status != want || (reason != "" && c.Reason != reason) || c.ObservedGeneration != p.Generation {
@@ -301,8 +302,8 @@ func (s *scene) accepted(names ...string) {
 	}
 }
 
-// inEffect waits until the policies are in effect, and until a dry run of a pod with these labels gets injected: the
-// API server loads the webhook configuration a moment after the first policy is written.
+// inEffect waits until the policies are in effect, and until a dry run of a pod with these labels shows an injection:
+// the API server uses a new webhook configuration only after a moment.
 func (s *scene) inEffect(labels string, names ...string) {
 	s.Helper()
 	s.accepted(names...)
@@ -318,7 +319,7 @@ func (s *scene) inEffect(labels string, names ...string) {
 	})
 }
 
-// podOf returns the manifest of a pod that stays unscheduled.
+// podOf returns the manifest of a pod that the scheduler ignores.
 func podOf(name, labels, spec string) string {
 	return fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s, labels: {%s}}, spec: %s}", name, labels,
 		strings.Replace(spec, "{", "{schedulerName: nobody, ", 1))
@@ -329,7 +330,7 @@ func sip(name, spec string) string {
 	return fmt.Sprintf("{apiVersion: refract.dev/v1beta1, kind: ServiceInjectionPolicy, metadata: {name: %s}, spec: %s}", name, spec)
 }
 
-// pods returns the pods of the namespace that have the labels and are neither complete nor being deleted.
+// pods returns the pods of the namespace that have the labels, except completed pods and those that are being deleted.
 func (s *scene) pods(ctx context.Context, labels client.MatchingLabels) ([]corev1.Pod, error) {
 	list := &corev1.PodList{}
 	if err := s.api.List(ctx, list, client.InNamespace(s.ns), labels); err != nil {

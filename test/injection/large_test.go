@@ -11,8 +11,8 @@ import (
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 )
 
-// TestLargeRecord: so many policies with so long names apply to a pod that the record of the injection does not fit
-// into the annotations, which may have at most 256 KiB together.
+// TestLargeRecord: many policies with long names apply to a pod. Their record does not fit into the annotations of the
+// pod, which are limited to 256 KiB together.
 func TestLargeRecord(t *testing.T) {
 	t.Parallel()
 	const policies = 600

@@ -52,7 +52,7 @@ func (s *scene) podsHook(ctx context.Context) (*admissionregistrationv1.Mutating
 	return nil, errUnregistered
 }
 
-// failedOpen returns the number of pods that the API server has admitted without an answer of the webhook.
+// failedOpen returns the number of pods that the API server has admitted although the webhook did not answer.
 func (s *scene) failedOpen() int {
 	s.Helper()
 	cfg, err := shared.Config(s.cluster)
@@ -74,8 +74,9 @@ func (s *scene) failedOpen() int {
 	return n
 }
 
-// everywhere waits until both replicas know all policies, for tests that are [alone]. The replica that gets no requests
-// may be behind: after an outage of the API server, a watch may pause for up to half a minute.
+// everywhere waits until both replicas know all policies, for tests that are [alone]. The API server sends requests to
+// one replica only, so the other one may lack policies unnoticed: after an outage of the API server, a watch may pause
+// for up to half a minute.
 func (s *scene) everywhere() {
 	s.Helper()
 	s.until("both replicas know the policies", func(ctx context.Context) error {
@@ -146,8 +147,8 @@ func TestRegisteredOnlyWhileNeeded(t *testing.T) {
 	s.until("it is registered again", registered)
 }
 
-// TestBrokenPolicy is case 17: an invalid policy is stored while the validating webhook is missing. It is reported, and
-// affects no pod.
+// TestBrokenPolicy is case 17: an invalid policy is stored while the validating webhook is missing. Its status reports
+// the error, and it affects no pod.
 func TestBrokenPolicy(t *testing.T) {
 	t.Parallel()
 	s := alone(t)
@@ -181,8 +182,8 @@ func TestBrokenPolicy(t *testing.T) {
 	})
 }
 
-// TestWebhookKilled: no replica runs. Pods are created nevertheless, and pods without their items are found and
-// recreated later.
+// TestWebhookKilled: no replica runs. The API server creates pods nevertheless. The replicas later find and recreate
+// the pods without their items.
 func TestWebhookKilled(t *testing.T) {
 	t.Parallel()
 	s := alone(t)
@@ -217,8 +218,8 @@ func TestWebhookKilled(t *testing.T) {
 	s.must(s.generationsStay(1, 2)(t.Context())) // The Deployment early was not restarted.
 }
 
-// TestWebhookFrozen: the replicas hang without closing their connections. Pods are created after the API server's
-// timeout, and recreated later.
+// TestWebhookFrozen: the replicas hang without closing their connections. The API server creates pods after its
+// timeout, and the replicas recreate them later.
 func TestWebhookFrozen(t *testing.T) {
 	t.Parallel()
 	s := alone(t)
@@ -226,7 +227,7 @@ func TestWebhookFrozen(t *testing.T) {
 		for _, slot := range s.injectors.slots {
 			s.must(slot.now.Signal(syscall.SIGCONT))
 		}
-		s.must(s.injectors.restore(context.WithoutCancel(t.Context()))) // A replica that notices the loss of its Lease ends.
+		s.must(s.injectors.restore(context.WithoutCancel(t.Context()))) // A frozen replica that has lost its Lease ends when it continues.
 	})
 	t.Cleanup(thaw)
 	s.apply(sip("db", `{service: db, selector: {matchLabels: {role: web}}, `+port+`}`))
@@ -290,11 +291,12 @@ type load struct {
 	errs    []error
 }
 
-// atOnce limits the concurrent calls of a load. Without it, a machine that is too slow for the rate would have more and
-// more of them, until the API server's timeouts.
+// atOnce limits the concurrent calls of a load. Without the limit, the calls would pile up on a slow machine until they
+// time out.
 const atOnce = 20
 
-// start calls create at this rate per second, or slower if the machine is too slow, up to most times.
+// start calls the function create at this rate per second, or more slowly on a slow machine. The argument most limits
+// the number of calls.
 func start(rate, most int, create func(ctx context.Context, i int) error) *load {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &load{stop: cancel}
@@ -308,7 +310,7 @@ func start(rate, most int, create func(ctx context.Context, i int) error) *load 
 				return
 			case <-tick.C:
 			}
-			places <- struct{}{} // A place becomes free when a call ends, independent of ctx.
+			places <- struct{}{} // No select on ctx is necessary: a place becomes free when a call ends.
 			l.done.Go(func() {
 				defer func() { <-places }()
 				err := create(context.WithoutCancel(ctx), i)
@@ -375,8 +377,8 @@ func (s *scene) uninjected(app string) []string {
 	return names
 }
 
-// TestReplicaKilledUnderLoad kills the replica that answers the API server, under a load of 100 pods a second: pods
-// without an owner, and pods of ReplicaSets.
+// TestReplicaKilledUnderLoad kills the replica to which the API server sends requests, under a load of 100 pods a
+// second: pods without an owner, and pods of ReplicaSets.
 func TestReplicaKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	s := alone(t)
@@ -384,7 +386,7 @@ func TestReplicaKilledUnderLoad(t *testing.T) {
 	s.inEffect("role: web", "db")
 	s.everywhere()
 	before := s.failedOpen()
-	const size, most = 10, 40 // A limit, because the load lasts longer on a slow machine.
+	const size, most = 10, 40 // A limit, because the load runs longer on a slow machine.
 	lone := start(50, math.MaxInt, s.lonePod)
 	sets := start(5, most, func(ctx context.Context, i int) error {
 		set := s.read(workload("ReplicaSet", fmt.Sprint("set-", i), fmt.Sprintf("replicas: %d, ", size), app))[0]
@@ -393,7 +395,7 @@ func TestReplicaKilledUnderLoad(t *testing.T) {
 	s.more(lone, 100)
 	killed := s.injectors.busy()
 	s.must(s.injectors.kill(killed))
-	s.must(s.injectors.bury(t.Context())) // It may have been the leader, but this test is about the webhook.
+	s.must(s.injectors.bury(t.Context())) // The killed replica may have led, but this test is about the webhook.
 	s.more(lone, 150)
 	n, owned := s.endLoad(lone), s.endLoad(sets)*size
 	s.until("the ReplicaSets have all their pods", func(ctx context.Context) error {
@@ -406,7 +408,7 @@ func TestReplicaKilledUnderLoad(t *testing.T) {
 	missed := s.uninjected("lone")
 	t.Logf("%d pods without an owner and %d others were created; replica %s was killed; %d requests got no answer; %d pods without an owner are not injected",
 		n, owned, killed.name, s.failedOpen()-before, len(missed))
-	s.must(s.injectors.restore(t.Context())) // As a kubelet does. The other one may have lost its Lease on a slow machine, too.
+	s.must(s.injectors.restore(t.Context())) // Like a kubelet. On a slow machine, the other replica may have lost its Lease and ended, too.
 	p := s.untilPolicy("db", "is injected into all pods that can be recreated", func(p *refractv1beta1.ServiceInjectionPolicy) error {
 		if int(p.Status.Matched) != n+owned || p.Status.Stale != p.Status.Manual || int(p.Status.Stale) != len(missed) {
 			return fmt.Errorf("want %d pods matched, and %d for a manual restart", n+owned, len(missed))
@@ -416,7 +418,7 @@ func TestReplicaKilledUnderLoad(t *testing.T) {
 	if int(p.Status.Injected) != n+owned-len(missed) {
 		t.Errorf("%d pods are injected, want %d", p.Status.Injected, n+owned-len(missed))
 	}
-	// Only requests that were in progress when the replica was killed may be lost.
+	// Only requests in progress at the time of the kill may remain unanswered.
 	if len(missed) > 20 {
 		t.Errorf("%d pods without an owner are not injected, want at most 20", len(missed))
 	}
@@ -474,8 +476,8 @@ func TestCertificateRotation(t *testing.T) {
 		s.until("replica "+slot.name+" presents the new certificate", func(context.Context) error { return presents(slot.address, now) })
 	}
 	s.more(pods, 100)
-	// Existing connections stay. When a replica stops gracefully, the API server opens a new connection to the other
-	// one, which presents the new certificate.
+	// Existing connections use the old certificate. When a replica stops gracefully, the API server opens a new
+	// connection to the other replica, and gets the new certificate.
 	s.must(s.injectors.busy().now.Stop(syscall.SIGTERM))
 	s.more(pods, 100)
 	n := s.endLoad(pods)

@@ -16,7 +16,7 @@ import (
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 )
 
-// TestUntouched: new policies match Deployments whose pods could not be created with the injected items. The
+// TestUntouched: new policies match Deployments whose pods the API server would reject with the injected items. The
 // Deployments stay unchanged, and the status names the reason.
 func TestUntouched(t *testing.T) {
 	t.Parallel()
@@ -80,8 +80,8 @@ func TestUntouched(t *testing.T) {
 	}
 }
 
-// TestPodSecurity: a policy that injects items which the namespace does not allow is rejected. If the namespace becomes
-// stricter after the policy was written, pods that would be rejected are not recreated.
+// TestPodSecurity: the webhook rejects a policy with items that the Pod Security level of the namespace does not allow.
+// If the level becomes stricter later, pods that would then be rejected are not recreated.
 func TestPodSecurity(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -98,7 +98,7 @@ func TestPodSecurity(t *testing.T) {
 		return nil
 	})
 	s.stays("no pod is recreated", aWhile, s.generationsStay(1))
-	s.until("a policy with items that the namespace does not allow is rejected", func(ctx context.Context) error { // The check may run out of time.
+	s.until("a policy with items that the namespace does not allow is rejected", func(ctx context.Context) error { // The check of the webhook has a time limit.
 		err := s.api.Create(ctx, s.read(strings.Replace(policy, "name: db", "name: another", 1))[0], client.DryRunAll)
 		if err == nil || !strings.Contains(err.Error(), "PodSecurity") {
 			return errors.Join(errors.New("want it rejected because of PodSecurity"), err)
@@ -109,7 +109,7 @@ func TestPodSecurity(t *testing.T) {
 	s.untilPolicy("db", "is rolled out when the namespace allows it", rolledOut(2))
 }
 
-// begun waits until the Deployments of the namespace have been changed this many times.
+// begun waits until the rollout has changed the Deployments of the namespace this many times.
 func (s *scene) begun(want int64) {
 	s.Helper()
 	s.until("the rollout has begun", func(ctx context.Context) error {
@@ -125,7 +125,7 @@ func (s *scene) begun(want int64) {
 	})
 }
 
-// TestPolicyGone deletes a policy during its rollout: the remaining Deployments stay unchanged.
+// TestPolicyGone deletes a policy during its rollout: the Deployments that it has not reached stay unchanged.
 func TestPolicyGone(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -142,8 +142,8 @@ func TestPolicyGone(t *testing.T) {
 	})
 }
 
-// TestChangedMidway changes a policy during its rollout: at the end, all pods have the new value, and Deployments that
-// had not begun were rolled only once.
+// TestChangedMidway changes a policy during its rollout. At the end, all pods have the new value, and Deployments that
+// the rollout had not reached before the change were rolled out only once.
 func TestChangedMidway(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -166,7 +166,7 @@ func TestChangedMidway(t *testing.T) {
 	}
 }
 
-// TestClaims has a StatefulSet with a volume claim. The policy adds a second mount of its volume.
+// TestClaims: a policy mounts the volume of a StatefulSet's volume claim a second time.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -186,7 +186,8 @@ func TestClaims(t *testing.T) {
 	s.has("web", "db: db\nvolume data: claim/data-web-0\napp: mount /data=data /more=data/more")
 }
 
-// TestUndone: kubectl undoes a rollout. The pods still get the injected items, and there is no further rollout.
+// TestUndone: a user undoes a rollout with kubectl. The pods still get the injected items, and no further rollout
+// begins.
 func TestUndone(t *testing.T) {
 	t.Parallel()
 	s := begin(t)

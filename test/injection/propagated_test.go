@@ -18,7 +18,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// mayPropagate lets the hub write the types that the test propagates, but get no Secrets.
+// mayPropagate lets the hub's account write the types that the test propagates, but read no Secrets.
 const mayPropagate = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -36,12 +36,12 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: hub}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: ` + trusted + `}]
 `
 
-// TestPropagated: the hub places a policy and a Deployment on two members, and each member injects by itself. The hub
-// may not read Secrets of a member, but is a trusted author there.
+// TestPropagated: the hub places a policy and a Deployment on two members, and each member injects by itself. The hub's
+// account may not read Secrets of a member, but the member trusts policies from it.
 func TestPropagated(t *testing.T) {
 	t.Parallel()
 	turn(t, "hub")
-	disturb(t) // Both member and other are members of the fleet.
+	disturb(t) // The fleet has both clusters, member and other.
 	hub := beginOn(t, "hub", harness.NameOf(t))
 	t.Cleanup(func() {
 		hub.must(hub.api.Delete(context.WithoutCancel(t.Context()), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: hub.ns}}))
@@ -49,7 +49,7 @@ func TestPropagated(t *testing.T) {
 	members := map[string]*scene{}
 	for _, name := range shared.Members {
 		m := on(t, name, hub.ns)
-		t.Cleanup(m.clear) // After the hub's replica has ended, which would restore them.
+		t.Cleanup(m.clear) // This runs after the hub's replica has ended, which would restore the policies.
 		m.apply(mayPropagate)
 		to, err := shared.Access(name)
 		m.must(err)
@@ -125,13 +125,13 @@ spec:
 		return err
 	})
 
-	// A change on the hub makes both members recreate their pods.
+	// A change of the policy on the hub makes both members recreate their pods.
 	hub.patch(&refractv1beta1.ServiceInjectionPolicy{}, "allow-database", `{"spec":{"env":[{"name":"DB_PORT","value":7000}]}}`)
 	for _, m := range members {
 		m.has("web", "db: allow-database\napp: env DB_PORT=7000")
 		m.untilPolicy("allow-database", "is rolled out", rolledOut(2))
 	}
-	// The hub does not revert the hash that the members write for this.
+	// Each member writes a hash into the template for this. The hub does not revert the hash.
 	quiet, err = versions(t.Context())
 	hub.must(err)
 	hub.stays("the hub does not revert the hash", aWhile, func(ctx context.Context) error {

@@ -12,17 +12,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// dice generates pods and policies from few names, so that they often collide.
+// dice generates pods and policies with few different names, so that policies often conflict.
 type dice struct {
 	*rand.Rand
 
-	// wild adds rare values that are invalid, or valid in some pods only.
+	// wild adds rare values that are invalid, or valid only in some pods.
 	wild bool
 }
 
 func (d dice) of(choices ...string) string { return choices[d.IntN(len(choices))] }
 
-// or returns the text, or sometimes one of the wild ones.
+// or returns the text, or rarely one of the wild texts if wild is set.
 func (d dice) or(text string, wild ...string) string {
 	if d.wild && d.IntN(6) == 0 {
 		return d.of(wild...)
@@ -122,8 +122,8 @@ func (d dice) policy() string {
 
 var randomSeed = flag.Uint64("random-seed", 1, "of the pods and policies of TestRandomPods")
 
-// TestRandomPods: a pod that the API server accepts without policies is also accepted with any policies. The result can
-// be created again, and nothing is added to it.
+// TestRandomPods: a pod that the API server accepts without policies is also accepted with any policies. The resulting
+// pod can be created again, and the injection then adds nothing.
 func TestRandomPods(t *testing.T) {
 	t.Parallel()
 	d := dice{Rand: rand.New(rand.NewPCG(*randomSeed, 0))}

@@ -19,8 +19,8 @@ import (
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 )
 
-// workload returns the manifest of an object with a pod template. Its pods have the labels role: web and app: NAME.
-// more is put into its spec, and pod is the spec of its pods.
+// workload returns the manifest of an object with a pod template. Its pods have the labels role: web and app: NAME. The
+// text more is added to its spec, and pod is the spec of its pods.
 func workload(kind, name, more, pod string) string {
 	group := map[string]string{"Job": "batch/v1"}[kind]
 	selector := fmt.Sprintf("selector: {matchLabels: {app: %s}}, ", name)
@@ -41,7 +41,7 @@ var recreated = map[string]int{
 	"paused": 2, "on-delete": 2, "opted-out": 2, "running": 1, "lone": 1, "excluded": 2,
 }
 
-// existing returns the manifests of all objects that exist before the policy.
+// existing returns the manifests of all objects that are created before the policy.
 func existing() string {
 	const slow = "minReadySeconds: 1, "
 	return workload("Deployment", "three", slow+"replicas: 3, ", app) + "\n---\n" +
@@ -160,7 +160,8 @@ func (s *scene) nextRun() {
 	s.must(s.api.Delete(s.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "next"}}, client.PropagationPolicy(metav1.DeletePropagationBackground)))
 }
 
-// ownersAct takes the steps that the owners of the remaining workloads must take.
+// ownersAct does what the owners of the remaining workloads must do: resume a Deployment, remove an opt-out, and delete
+// pods.
 func (s *scene) ownersAct(all, injected, waits int32) {
 	s.Helper()
 	s.patch(&appsv1.Deployment{}, "paused", `{"spec":{"paused":false}}`)
@@ -169,14 +170,14 @@ func (s *scene) ownersAct(all, injected, waits int32) {
 	s.must(s.api.Delete(s.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "lone"}}))
 	s.untilPolicy("db", "reports the recreated pods", func(p *refractv1beta1.ServiceInjectionPolicy) error {
 		got := []int32{p.Status.Matched, p.Status.Injected, p.Status.Stale, p.Status.Manual}
-		if diff := cmp.Diff([]int32{all - 1, injected + waits - 2, 1, 1}, got); diff != "" { // The pod without an owner is deleted, and the Job's pod stays.
+		if diff := cmp.Diff([]int32{all - 1, injected + waits - 2, 1, 1}, got); diff != "" { // The pod without an owner is gone, and the pod of the Job stays.
 			return fmt.Errorf("matched, injected, stale, manual: -want, +got:\n%s", diff)
 		}
 		return nil
 	})
 }
 
-// standings returns the reasons and counts of all workloads in the status with one of these reasons, by KIND/NAME.
+// standings returns the reason and the count of each workload in the status with one of these reasons, by KIND/NAME.
 func standings(p *refractv1beta1.ServiceInjectionPolicy, reasons ...string) map[string]string {
 	all := map[string]string{}
 	for i := range p.Status.Workloads {

@@ -80,8 +80,8 @@ type slot struct {
 	now           *harness.Replica
 }
 
-// startReplicas starts replicas. Their certificates were issued some hours ago, so that tests can renew them. The
-// replicas end with the Env.
+// startReplicas starts replicas. Their certificates are some hours old, so that tests can renew them. The replicas end
+// with the Env.
 func startReplicas(ctx context.Context, cluster string, names []string, args ...string) (*replicas, error) {
 	api, err := shared.Client(cluster)
 	if err != nil {
@@ -118,7 +118,7 @@ func startReplicas(ctx context.Context, cluster string, names []string, args ...
 	return r, r.ready(ctx)
 }
 
-// turns are the locks of clusters that tests use one after the other.
+// turns has a lock for each cluster that only one test may use at a time.
 var turns = map[string]*sync.Mutex{"hub": {}, other: {}}
 
 // turn waits until no other test uses the cluster. A test that needs both clusters takes the hub first.
@@ -131,12 +131,12 @@ func turn(t *testing.T, cluster string) {
 // disturbed are the replicas that inject on other; nil until a test needs them.
 var disturbed *replicas
 
-// briefLease is the lease duration of the disturbed replicas. Tests wait until a Lease expires, or until a leader ends
-// because it could not renew its Lease for two thirds of this time. So it is as short as a busy machine allows.
+// briefLease is the lease duration of the disturbed replicas. It is as short as a busy machine allows, because tests
+// wait until a Lease expires, or until a leader that could not renew its Lease for two thirds of this time ends.
 const briefLease = "8s"
 
-// disturb waits for the test's turn, and returns the two replicas that inject on other. The test may stop or pause
-// them: they are restarted before the next turn.
+// disturb waits until no other test uses the cluster other, and returns the two replicas that inject there. The test
+// may stop or pause them: they are restarted before the next test.
 func disturb(t *testing.T) *replicas {
 	t.Helper()
 	turn(t, other)
@@ -156,8 +156,8 @@ func disturb(t *testing.T) *replicas {
 	return disturbed
 }
 
-// alone is [begin] for a test that stops replicas, or needs a cluster without policies of other tests. It waits for the
-// test's turn on other, and creates a namespace there.
+// alone is [begin] for a test that stops replicas, or needs a cluster without policies of other tests. It waits until
+// no other test uses the cluster other, and creates a namespace there.
 func alone(t *testing.T) *scene {
 	t.Helper()
 	r := disturb(t)
@@ -167,15 +167,15 @@ func alone(t *testing.T) *scene {
 	return s
 }
 
-// issue returns the data of the webhook's Secret. Its authority is some hours old and follows the one in old, if there
-// is one.
+// issue returns the data of the webhook's Secret, with a certificate authority that is some hours old. If old has an
+// authority, the new one is its successor.
 func issue(old map[string][]byte) (map[string][]byte, error) {
 	var before *pki.Bundle
 	ago := 6 * time.Hour
 	if old != nil {
 		ago = 3 * time.Hour
 		old = maps.Clone(old)
-		delete(old, pki.AuthorityKeys) // An authority without its key cannot sign, so a successor is issued.
+		delete(old, pki.AuthorityKeys) // Without the key of the authority, the replica issues a successor.
 		var err error
 		if before, err = pki.Parse(old); err != nil {
 			return nil, err
@@ -224,8 +224,8 @@ func (r *replicas) restore(ctx context.Context) error {
 	return r.ready(ctx)
 }
 
-// bury deletes the Lease of a killed leader, so that tests need not wait until it expires. TestLeaderKilled covers that
-// wait.
+// bury deletes the Lease of a killed leader, so that tests need not wait until the Lease expires. TestLeaderKilled
+// tests this wait.
 func (r *replicas) bury(ctx context.Context) error {
 	api, err := shared.Client(r.cluster)
 	if err != nil {

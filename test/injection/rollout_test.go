@@ -20,7 +20,7 @@ import (
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 )
 
-// aWhile is the time without an event after which a test assumes that the event will not come.
+// aWhile is how long a test waits before it concludes that an event does not happen.
 const aWhile = 4 * time.Second
 
 // deployments creates Deployments of two pods each, and waits until the pods are ready.
@@ -46,7 +46,7 @@ func (s *scene) generations(ctx context.Context) ([]int64, error) {
 	return all, err
 }
 
-// generationsStay returns a function that fails unless the Deployments have these generations.
+// generationsStay returns a function that returns an error unless the Deployments have these generations.
 func (s *scene) generationsStay(want ...int64) func(context.Context) error {
 	return func(ctx context.Context) error {
 		got, err := s.generations(ctx)
@@ -57,7 +57,7 @@ func (s *scene) generationsStay(want ...int64) func(context.Context) error {
 	}
 }
 
-// phase returns a function that fails unless the policy's rollout has this phase.
+// phase returns a function that returns an error unless the policy's rollout has this phase.
 func phase(want refractv1beta1.RolloutPhase) func(*refractv1beta1.ServiceInjectionPolicy) error {
 	return func(p *refractv1beta1.ServiceInjectionPolicy) error {
 		if r := p.Status.Rollout; r == nil || r.Phase != want || p.Status.ObservedGeneration != p.Generation {
@@ -67,7 +67,7 @@ func phase(want refractv1beta1.RolloutPhase) func(*refractv1beta1.ServiceInjecti
 	}
 }
 
-// rolledOut returns a function that fails unless n pods are injected and the rollout is complete.
+// rolledOut returns a function that returns an error unless n pods are injected and the rollout is complete.
 func rolledOut(n int32) func(*refractv1beta1.ServiceInjectionPolicy) error {
 	return func(p *refractv1beta1.ServiceInjectionPolicy) error {
 		if p.Status.Injected != n || p.Status.Stale != 0 {
@@ -91,7 +91,7 @@ func (s *scene) rollout(code int, args ...string) string {
 	return out
 }
 
-// TestMissingSecret: a policy refers to missing objects. Pods are recreated only when the objects exist.
+// TestMissingSecret: a policy refers to missing objects. Pods are recreated only after the objects are created.
 func TestMissingSecret(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -127,8 +127,8 @@ func TestMissingSecret(t *testing.T) {
 	s.must(s.generationsStay(2)(t.Context()))
 }
 
-// TestHaltsAfterCanary: new pods of all Deployments cannot be scheduled any more. The first rolled Deployment does not
-// become available, and the others stay unchanged.
+// TestHaltsAfterCanary: new pods of the Deployments can no longer be scheduled. The first Deployment whose pods are
+// recreated does not become available, and the others stay unchanged.
 func TestHaltsAfterCanary(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -230,7 +230,7 @@ func TestPause(t *testing.T) {
 	s.must(s.generationsStay(2, 2, 2)(t.Context()))
 }
 
-// TestOwnerReverts: another program owns a Deployment, and removes annotations of others from its template.
+// TestOwnerReverts: another program owns a Deployment, and removes annotations that it did not write from the template.
 func TestOwnerReverts(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -239,7 +239,8 @@ func TestOwnerReverts(t *testing.T) {
 	var last int64
 	s.follow(&appsv1.DeploymentList{}, func(o client.Object, gone bool) {
 		d := o.(*appsv1.Deployment)
-		// A write of the status shows the same template again. Only a new generation is a new write of the template.
+		// A write of the status is an event with the same template. Only a new generation means that the template was
+		// written again.
 		if _, there := d.Spec.Template.Annotations[refractv1beta1.HashAnnotation]; gone || !there || d.Generation <= last {
 			return
 		}
@@ -266,14 +267,14 @@ func TestOwnerReverts(t *testing.T) {
 	})
 }
 
-// TestNoSecondRollout is the rest of case 24: simultaneous changes are rolled out together, and changes without an
-// effect on pods are not rolled out.
+// TestNoSecondRollout is the second half of case 24: simultaneous changes are rolled out together, and changes without
+// an effect on pods are not rolled out.
 func TestNoSecondRollout(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
 	s.deployments("", app, "web")
-	// Both policies are known before the rollout may begin. A change of the Deployment's annotations is a new
-	// generation, too.
+	// The rollout begins only after both policies are known, because the annotation prevents it. A change of a
+	// Deployment's annotations also increments its generation.
 	const before = 3
 	s.patch(&appsv1.Deployment{}, "web", `{"metadata":{"annotations":{"refract.dev/rollout":"false"}}}`)
 	s.apply(

@@ -49,8 +49,8 @@ func addContainer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// sidecar registers a webhook of the test for the pods of the scene. The API server calls webhooks in the order of
-// their names, so name decides whether it comes before Refract's.
+// sidecar registers a webhook of the test for the pods of the scene. The API server calls webhooks in alphabetical
+// order, so the name decides whether the webhook is called before Refract's.
 func (s *scene) sidecar(name string, again admissionregistrationv1.ReinvocationPolicyType) {
 	s.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(addContainer))
@@ -84,8 +84,8 @@ func (s *scene) sidecar(name string, again admissionregistrationv1.ReinvocationP
 	})
 }
 
-// TestSidecar is case 23: another webhook adds a container before Refract's call, or after it. In the latter case, the
-// API server calls Refract again.
+// TestSidecar is case 23: another webhook adds a container before or after Refract's call. If it adds the container
+// after, the API server calls Refract again.
 func TestSidecar(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -134,8 +134,8 @@ func TestSidecar(t *testing.T) {
 	}
 }
 
-// TestSidecarThatConflicts: another webhook adds a container that conflicts with a policy. If it comes first, the
-// policy is skipped. If it comes later, the injected items stay.
+// TestSidecarThatConflicts: another webhook adds a container that conflicts with a policy. If the webhook is called
+// before Refract's, the policy is skipped. If it is called after, the injected items stay.
 func TestSidecarThatConflicts(t *testing.T) {
 	t.Parallel()
 	for configuration, want := range map[string]string{

@@ -15,8 +15,8 @@ import (
 	"refract.dev/test/harness"
 )
 
-// The examples of the proposal. The lost indentation is restored, extensions/v1beta1, which is no longer served, is
-// replaced, and the namespace myns is omitted, so that the test's is used.
+// The examples of the proposal, with three changes: the lost indentation is restored, extensions/v1beta1 is replaced
+// because it is no longer served, and the namespace myns is omitted so that the objects get the namespace of the test.
 const (
 	exampleWebsite = `
 apiVersion: v1
@@ -143,8 +143,8 @@ spec:
 `
 )
 
-// TestSourceDocument: both examples of the proposal give its results, for a pod without an owner, a ReplicaSet and a
-// Deployment. The workloads themselves stay unchanged.
+// TestSourceDocument: both examples of the proposal have the results that the proposal shows, for a pod without an
+// owner, a ReplicaSet and a Deployment. The workloads themselves stay unchanged.
 func TestSourceDocument(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -226,8 +226,8 @@ func replicasOf(u *unstructured.Unstructured) int64 {
 	return 1
 }
 
-// arePods waits until n pods run, and compares each with want. Lists must have the same length; other additional fields
-// are allowed, since they are defaults.
+// arePods waits until n pods run, and compares each with want. Lists must have the same length; the pods may have more
+// fields than want, because the API server sets defaults.
 func (s *scene) arePods(labels client.MatchingLabels, want *unstructured.Unstructured, n int64) {
 	s.Helper()
 	want.SetNamespace("")

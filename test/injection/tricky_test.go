@@ -20,9 +20,17 @@ import (
 // longName has 200 characters: valid as the name of a policy, but not in the key of an annotation.
 var longName = strings.Repeat("long-name.", 19) + "long-names"
 
-// TestTrickyCases are the cases of which other injectors have got some wrong, in
-// the order in which they were collected. Those that are not about one pod alone
-// have tests of their own:
+// TestTrickyCases tests the cases in which some other injectors fail, in the
+// order in which they were collected. Cases that need more than a single pod
+// have their own tests:
+//
+//	9, idempotency: all rows here and of TestAdmissionTable
+//	17, a broken selector: TestBrokenPolicy
+//	18, two namespaces, 22, unknown fields: below
+//	20, long names, and dry runs and generated names: below
+//	23, containers that are added later: TestSidecar
+//	24, updates: TestImmutable, TestNoSecondRollout
+//	25, existing pods: TestRecreation
 //
 //	9, idempotency: all rows here and of TestAdmissionTable
 //	17, a broken selector: TestBrokenPolicy
@@ -153,8 +161,8 @@ func TestTrickyCases(t *testing.T) {
 	})
 }
 
-// TestEveryPod is case 17: the selector {} selects every pod of the namespace, with any labels or none, and no pod of
-// another namespace. The long name is case 20, and a pod without a namespace in its manifest is case 18.
+// TestEveryPod is case 17: the selector {} selects every pod of the namespace, also pods without labels, and no pod of
+// another namespace. It also covers a long name (case 20) and a pod without a namespace in its manifest (case 18).
 func TestEveryPod(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -194,7 +202,7 @@ func TestEveryPod(t *testing.T) {
 	})
 }
 
-// TestSelectorRequired is the rest of case 17: invalid policies are rejected.
+// TestSelectorRequired is the second half of case 17: invalid policies are rejected.
 func TestSelectorRequired(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -236,15 +244,15 @@ func TestImmutable(t *testing.T) {
 	}
 }
 
-// TestOverlapWarning: a new policy conflicts with another one for some pods. The warning names the labels of such a
-// pod.
+// TestOverlapWarning: a new policy conflicts with another one for pods that both select. The warning names the labels
+// of such a pod.
 func TestOverlapWarning(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
 	s.apply(sip("first", `{selector: {matchLabels: {role: frontend}}, `+port+`}`))
 	s.accepted("first")
 	second := sip("second", `{selector: {matchExpressions: [{key: tier, operator: In, values: [gold, silver]}]}, env: [{name: DB_PORT, value: "7000"}]}`)
-	s.until("the author of the second policy gets a warning", func(ctx context.Context) error { // Each replica learns of the first policy separately.
+	s.until("the author of the second policy gets a warning", func(ctx context.Context) error { // The replica that answers may not know the first policy yet.
 		s.warnings.take()
 		if err := s.api.Create(ctx, s.read(second)[0], client.DryRunAll); err != nil {
 			return err
@@ -289,8 +297,8 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
-// TestUnknownFields is case 22, for fields that the API server knows and the libraries of this program may not: fields
-// of the newest Kubernetes survive, in the pod and in the policy.
+// TestUnknownFields is case 22: fields of the newest Kubernetes survive in the pod and in the policy, even if the
+// libraries of this program do not know them.
 func TestUnknownFields(t *testing.T) {
 	t.Parallel()
 	s := begin(t)

@@ -22,12 +22,12 @@ import (
 	"refract.dev/test/harness"
 )
 
-// fault is a fault of an installation, with the expected result of refract check.
+// fault is a fault of an installation, with the result that refract check must report.
 type fault struct {
 	name   string
 	reason string
-	do     func(w *world) (undo func()) // Nil if the arguments alone cause the result.
-	again  func(w *world)               // Called before each check, because a replica repairs the fault. Nil for none.
+	do     func(w *world) (undo func()) // Nil: the arguments alone cause the result.
+	again  func(w *world)               // Called before each check if a replica repairs the fault; may be nil.
 	args   []string                     // Of refract check.
 	check  string                       // Name of the check that finds the fault.
 	want   string                       // Part of its result.
@@ -45,7 +45,7 @@ func TestCheck(t *testing.T) {
 	for _, f := range slowToHeal() {
 		w.find(t, &f)
 	}
-	// No replica runs any more that could repair the following faults.
+	// From here on no replica runs, because a replica would repair the following faults.
 	w.kill(replica)
 	for _, f := range unattended() {
 		w.find(t, &f)
@@ -95,7 +95,7 @@ func (w *world) settled(what string, but []string, args ...string) {
 	})
 }
 
-// slowToHeal are faults that a replica repairs late or not at all.
+// slowToHeal returns faults that a replica does not repair, or only after some time.
 func slowToHeal() []fault {
 	return []fault{
 		{
@@ -200,7 +200,7 @@ func slowToHeal() []fault {
 	}
 }
 
-// unattended are faults that a running replica would repair.
+// unattended returns faults that a running replica would repair.
 func unattended() []fault {
 	return []fault{
 		{
@@ -351,7 +351,7 @@ func TestCheckCluster(t *testing.T) {
 	}
 }
 
-// behind returns a client configuration for an API server through a proxy that changes the answers.
+// behind returns a client configuration for an API server through a proxy that changes the responses.
 func behind(t *testing.T, cfg *rest.Config, change func(path string, body []byte) []byte) *rest.Config {
 	t.Helper()
 	transport, err := rest.TransportFor(cfg)

@@ -23,7 +23,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// ofUsers are objects of users: a policy, and objects that need no installation.
+// ofUsers has objects of users: a policy, and objects that do not depend on the installation.
 const ofUsers = `
 apiVersion: core.kubeadmiral.io/v1alpha1
 kind: OverridePolicy
@@ -31,8 +31,8 @@ metadata: {name: web, namespace: default}
 spec: {overrideRules: [{overriders: {jsonpatch: [{path: /spec/replicas, operator: replace, value: 2}]}}]}
 `
 
-// TestInstallAndUninstall: an installation works and passes refract check. An uninstallation restores the cluster,
-// except for objects of users; with --purge these are deleted, too.
+// TestInstallAndUninstall: an installation works and passes refract check. The uninstallation restores the former state
+// of the cluster, but keeps objects of users; with --purge it deletes them, too.
 func TestInstallAndUninstall(t *testing.T) {
 	t.Parallel()
 	w := begin(t, 1)
@@ -43,7 +43,7 @@ func TestInstallAndUninstall(t *testing.T) {
 	}
 	w.must("check", "--pre", "--injection", "--conversion")
 
-	// The check passes only once the replicas run.
+	// install runs the check, so the replicas must run already. --export lets the test start a replica before.
 	w.kubectl(w.must("install", "--export", "--image", image), "apply", "-f", "-")
 	propagation := w.start("refract")
 	out := w.must("install", "--image", image)
@@ -55,7 +55,7 @@ func TestInstallAndUninstall(t *testing.T) {
 	}
 	w.kubectl(ofUsers, "apply", "-f", "-")
 
-	// The pods end with the Deployment, and so does the replica that replaces them here.
+	// In a real cluster the pods end with the Deployment. Here a replica runs in their place, so the test ends it.
 	w.kill(propagation)
 	out = w.must("uninstall")
 	harness.WantAll(t, "The output names the removed objects.", out, []string{
@@ -113,7 +113,8 @@ func TestManifestsDeleted(t *testing.T) {
 		t.Errorf("want a missing admission policy reported, got\n%s", said)
 	}
 	w.kubectl(manifest, "apply", "-f", "-")
-	// The replicas continue for a while, like pods for half a minute. Their last writes must be removed as well.
+	// The replicas continue for a while, as pods do for half a minute after their deletion. What they write last must
+	// be removed as well.
 	w.kubectl(manifest, "delete", "-f", "-", "--wait=false")
 	for _, o := range asked {
 		w.gone(fmt.Sprintf("%T", o), o)
@@ -140,9 +141,9 @@ func TestManifestsDeleted(t *testing.T) {
 	w.settled("a program outside of the cluster is right", nil)
 }
 
-// TestManifestsDeletedWhileConverting: a manual deletion does not remove the conversion while objects need it, and
-// removes everything else. The message tells users how to remove the conversion nevertheless. Afterwards they can write
-// the same objects as before the installation.
+// TestManifestsDeletedWhileConverting: a manual deletion of the manifests removes everything except the conversion, as
+// long as objects need it. The message tells users how to remove the conversion anyway. Afterwards users can write the
+// same objects as before the installation.
 func TestManifestsDeletedWhileConverting(t *testing.T) {
 	t.Parallel()
 	w := begin(t, 1)
@@ -166,7 +167,7 @@ func TestManifestsDeletedWhileConverting(t *testing.T) {
 		}
 	}
 
-	// API servers enforce a new admission policy after a moment.
+	// API servers enforce a new admission policy only after a moment.
 	harness.Eventually(t, "the conversion cannot be deleted", func(context.Context) error {
 		_, err := w.KubectlSays(site, "", "delete", "deployment", "refract-conversion", "-n", system, "--dry-run=server")
 		if err == nil {
@@ -256,7 +257,7 @@ func (w *world) objectsOf(kind schema.GroupVersionKind) map[string]string {
 	return all
 }
 
-// TestUninstallConverted: the conversion stays and works while objects need it.
+// TestUninstallConverted: an uninstallation keeps the conversion, and it works, as long as objects need it.
 func TestUninstallConverted(t *testing.T) {
 	t.Parallel()
 	w := begin(t, 1)

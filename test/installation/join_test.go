@@ -18,7 +18,8 @@ import (
 	"refract.dev/test/harness"
 )
 
-// contexts writes a kubeconfig with a context for each cluster, the first of which is current, and makes the commands read it.
+// contexts writes a kubeconfig with a context for each cluster, and makes the commands read it. The first context is
+// the current one.
 func (w *world) contexts(clusters ...string) string {
 	w.t.Helper()
 	config := clientcmdapi.NewConfig()
@@ -39,8 +40,9 @@ func (w *world) contexts(clusters ...string) string {
 	return path
 }
 
-// TestJoin: refract join creates an account on a member with the rights of its user, and refract unjoin removes it. The account for a second hub stays. A
-// narrower role limits the account. The commands find Refract in any namespace of the hub.
+// TestJoin: refract join creates an account on a member with the rights of its user, and refract unjoin removes the
+// account, but not that of a second hub. A narrower role limits the account. The commands find Refract in any namespace
+// of the hub.
 func TestJoin(t *testing.T) {
 	t.Parallel()
 	const member, elsewhere = "member-2", "fleet-system"
@@ -132,15 +134,15 @@ rules: [{apiGroups: [""], resources: [configmaps], verbs: ["*"]}]
 	}
 }
 
-// renewed invalidates the token of a member, as after the restore of an old backup of the hub, and gives the member a new one with the contexts of a
-// kubeconfig.
+// renewed invalidates the token of a member, as happens after the restore of an old backup of the hub, and gives the
+// member a new token with the contexts of a kubeconfig.
 func (w *world) renewed(t *testing.T, config string, there client.Client, name string) {
 	t.Helper()
 	account := &corev1.ServiceAccount{}
 	if err := there.Get(t.Context(), client.ObjectKey{Namespace: system, Name: "refract-member"}, account); err != nil {
 		t.Fatal(err)
 	}
-	if err := there.Delete(t.Context(), account, client.Preconditions{UID: &account.UID}); err != nil { // Its tokens end with it.
+	if err := there.Delete(t.Context(), account, client.Preconditions{UID: &account.UID}); err != nil { // The tokens of the account become invalid with it.
 		t.Fatal(err)
 	}
 	harness.Eventually(t, "the member does not accept the token", func(context.Context) error {

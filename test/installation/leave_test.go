@@ -84,7 +84,7 @@ func TestNamespacesAfterLeaving(t *testing.T) {
 			})
 		}
 
-		if way.leave == nil { // The pods end with the Deployment, and so does the replica that replaces them here.
+		if way.leave == nil { // The test ends the replica that runs in place of the pods.
 			w.kill(replica)
 			out := w.must("uninstall")
 			harness.WantAll(t, "The output names the remaining copies.", out, []string{"5 copies stay on eu-1", "Refract is removed from the cluster"})
@@ -109,7 +109,7 @@ func TestNamespacesAfterLeaving(t *testing.T) {
 				t.Errorf("%s: want the copy to stay, got %v", way.name, err)
 			}
 		}
-		if way.leave != nil { // Without the Lease, uninstall does not wait for the ended replica.
+		if way.leave != nil { // While the Lease exists, uninstall waits for the replica.
 			w.kubectl("", "delete", "lease", "--all", "-n", system, "--ignore-not-found")
 			w.must("uninstall")
 		}
@@ -120,7 +120,8 @@ func TestNamespacesAfterLeaving(t *testing.T) {
 	}
 }
 
-// asHelm deletes the objects of a manifest like `helm uninstall`: in its order, one after the other, without waiting for the end of their deletion.
+// asHelm deletes the objects of a manifest like `helm uninstall`: in Helm's order, one after the other, without waiting
+// until each is gone.
 func (w *world) asHelm(manifest string) {
 	w.t.Helper()
 	order := []string{"Service", "Deployment", "RoleBinding", "Role", "ClusterRoleBinding", "ClusterRole", "ServiceAccount", "PodDisruptionBudget", "NetworkPolicy"}
@@ -131,7 +132,7 @@ func (w *world) asHelm(manifest string) {
 			w.t.Fatal(err)
 		}
 		switch o.GetKind() {
-		case "", "CustomResourceDefinition", "Namespace": // Helm keeps definitions, and has not created the namespace.
+		case "", "CustomResourceDefinition", "Namespace": // Helm keeps CRDs, and has not created the namespace.
 		default:
 			objects = append(objects, o)
 		}

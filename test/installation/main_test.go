@@ -1,6 +1,6 @@
 // Package installation tests the installation and removal of Refract, and refract check, on control planes with
-// controllers and a scheduler. Their nodes run nothing: a replica of `refract run` with the rights of the
-// installation's account replaces the pods.
+// controllers and a scheduler. The Nodes run no containers: in place of the pods, the tests run replicas of `refract
+// run` with the rights of the pods' account.
 package installation
 
 import (
@@ -89,7 +89,8 @@ func (w *world) kubectl(manifest string, args ...string) string {
 	return out
 }
 
-// start starts a replica that replaces the pods of a part, with their account, and waits until it is ready.
+// start starts a replica in place of the pods of one part of Refract, with the account of the pods, and waits until it
+// is ready.
 func (w *world) start(account string, args ...string) *harness.Replica {
 	w.t.Helper()
 	ports, err := harness.FreePorts(1)

@@ -1,5 +1,5 @@
-// Package inventory tests, with real control planes, that the clusters in an inventory become members, and that a
-// member stays when it leaves the inventory.
+// Package inventory tests, with real control planes, that clusters in an inventory become members, and that a cluster
+// stays a member when it disappears from the inventory.
 package inventory
 
 import (
@@ -54,7 +54,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// types are the definitions of the inventories. Only their names matter here.
+// types are the CRDs of the inventories. The tests need only their names, not their schemas.
 const types = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -112,7 +112,7 @@ metadata: {name: data, namespace: shop, labels: {kubeadmiral.io/propagation-poli
 spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
 `
 
-// program is the operator's credentials program: it prints a given token that is valid for two minutes.
+// program is a credentials program of an operator: it prints a given token, valid for two minutes.
 const program = `#!/bin/sh
 echo run >> "$1.runs"
 echo "$KUBERNETES_EXEC_INFO" > "$1.info"
@@ -151,7 +151,7 @@ func TestInventories(t *testing.T) {
 	})
 	harness.Eventually(t, "the controllers are ready", run.Ready)
 
-	// The credentials come from a Secret, which must name the server for its token.
+	// The credentials come from a Secret. The Secret must name the server to which Refract may send the token.
 	w.profile("eu-1", "secretreader", "member-1", "eu-1")
 	w.await("NoCredentials", "secret kube-admiral-system/eu-1 does not exist: want one with the key token")
 	w.secret(system, "eu-1", nil, map[string]string{"token": w.token("member-1")})
@@ -185,7 +185,7 @@ func TestInventories(t *testing.T) {
 		t.Errorf("want the labels except Refract's own, and the inventory: got %v, %v", lab.Labels, lab.Annotations)
 	}
 
-	// A property becomes a label, and other labels stay unchanged.
+	// A property of the cluster becomes a label, and other labels stay unchanged.
 	w.must(env.Patch(t.Context(), "hub", "federatedcluster", "", "us-1", `{"metadata":{"labels":{"tier":"gold"}}}`))
 	w.profile("us-1", "cloud", "member-2", "eu-1")
 	w.copies("member-2", true)
@@ -193,7 +193,8 @@ func TestInventories(t *testing.T) {
 		t.Errorf("want other labels unchanged, got %v", us.Labels)
 	}
 
-	// A name that a user has joined stays the user's; an unknown provider is reported.
+	// A listed cluster must not replace a cluster of the same name that a user has joined. An event reports an unknown
+	// provider.
 	before := w.cluster("by-hand")
 	w.profile("by-hand", "secretreader", "member-1", "eu-1")
 	w.event("by-hand", "NameTaken", "has already joined, by hand")
@@ -203,7 +204,7 @@ func TestInventories(t *testing.T) {
 	w.profile("strange", "elsewhere", "member-1", "eu-1")
 	w.event("strange", "UnknownProvider", "its access providers are elsewhere, and Refract knows none of them")
 
-	// A listed cluster cannot be removed, because it would join again.
+	// A user cannot remove a listed cluster, because it would join again.
 	if _, err := env.Refract("unjoin", "eu-1", "--kubeconfig", env.Kubeconfig("hub"), "--yes"); err == nil || !strings.Contains(err.Error(), "because ClusterProfile/fleet/eu-1 lists it") {
 		t.Errorf("refract unjoin: want a rejection, got %v", err)
 	}
@@ -228,7 +229,8 @@ func TestInventories(t *testing.T) {
 		return errors.Join(err, errors.New("it is there"))
 	})
 
-	// A deleted inventory type says nothing about its clusters.
+	// After the deletion of the inventory type, Refract does not know whether its clusters are listed, so they stay
+	// members.
 	w.must(harness.DeleteCRD(t.Context(), w.hub, "clusterprofiles.multicluster.x-k8s.io"))
 	harness.Consistently(t, "the copies stay", 2*time.Second, func(ctx context.Context) error { return w.has(ctx, "member-2", true) })
 }
@@ -248,7 +250,8 @@ func (w *world) token(member string) string {
 	return request.Status.Token
 }
 
-// profile lists a cluster in the fleet, with the provider of its credentials, the member, and the region.
+// profile lists a cluster in the inventory, with the provider of its credentials, the member that it is, and its
+// region.
 func (w *world) profile(name, provider, member, region string) {
 	w.Helper()
 	to, err := env.Access(member)

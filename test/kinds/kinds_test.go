@@ -1,5 +1,5 @@
 // Package kinds tests the usual operations on objects of each kind, on clusters that differ, and generates
-// docs/reference/kinds.md from the results. Each archive in testdata is a row of the page.
+// docs/reference/kinds.md from the results. Each archive in testdata is one row of the page.
 package kinds
 
 import (
@@ -36,8 +36,8 @@ var hubs = []struct {
 	{"OrdinaryHub", "An ordinary cluster as the hub", true},
 }
 
-// required are the kinds whose objects must be Ready on every cluster, with each kind of hub. -update does not change
-// this list.
+// required lists the kinds whose objects must become Ready on every cluster, with both kinds of hub. -update does not
+// change this list.
 var required = []string{
 	"cronjob", "deployment", "deployment-with-autoscaler", "deployment-with-claim", "job", "pod", "service", "service-dual-stack",
 	"service-headless", "service-loadbalancer", "service-nodeport", "statefulset",
@@ -104,7 +104,7 @@ func try(t *testing.T, kinds []*kind, ordinary bool, expected string) map[string
 	var mu sync.Mutex
 	found := map[string]map[string]string{}
 	var all sync.WaitGroup
-	slots := make(chan struct{}, 16) // Each waits most of the time.
+	slots := make(chan struct{}, 16) // The trials mostly wait.
 	for _, k := range kinds {
 		all.Go(func() {
 			slots <- struct{}{}
@@ -164,7 +164,7 @@ func (f *fleet) installTypes(ctx context.Context, member string) error {
 	return client.IgnoreAlreadyExists(f.clients[member].Create(ctx, anew(u)))
 }
 
-// anew returns an object of a cluster in the form that a user would write.
+// anew returns an object of a cluster as a user would write it, without the fields of the API server.
 func anew(u *unstructured.Unstructured) *unstructured.Unstructured {
 	out := u.DeepCopy()
 	out.SetResourceVersion("")
@@ -275,7 +275,8 @@ func load(pattern string) ([]*kind, error) {
 	return out, nil
 }
 
-// patience is the time limit for an operation: longer for one that worked before.
+// patience is the time limit for an operation, depending on the earlier result. It is longer for an operation that
+// worked.
 func patience(before string) time.Duration {
 	switch {
 	case *golden.Update:

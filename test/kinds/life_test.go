@@ -51,10 +51,10 @@ type setting struct {
 // kind is one row of the page.
 type kind struct {
 	name, comment string
-	needs         []*unstructured.Unstructured // Objects that the hub has first.
+	needs         []*unstructured.Unstructured // Objects that the hub must have first.
 	object        *unstructured.Unstructured
 	change, drift []setting
-	local         []tree.Pointer // Fields that each cluster sets itself.
+	local         []tree.Pointer // Fields whose values each cluster sets itself.
 }
 
 // read reads an archive.
@@ -126,7 +126,7 @@ func patch(of []setting) (client.Patch, error) {
 	for _, s := range of {
 		op := "add"
 		if last := s.pointer.String(); last[strings.LastIndex(last, "/")+1:] == "0" {
-			op = "replace" // add would insert an element.
+			op = "replace" // "add" would insert a list element.
 		}
 		out = append(out, map[string]any{"op": op, "path": s.pointer.String(), "value": s.value})
 	}
@@ -143,8 +143,8 @@ type trial struct {
 	members   []string // Members that have the object.
 }
 
-// life performs all operations with an object of a kind, one after the other, and returns the result of each. An error
-// is a fault of the test.
+// life performs all operations with an object of a kind, one after the other, and returns the result of each. A
+// returned error means that the test itself failed.
 func (f *fleet) life(ctx context.Context, k *kind, before map[string]string) (map[string]string, error) {
 	t, err := f.begin(ctx, k)
 	if err != nil {
@@ -293,7 +293,7 @@ func (t *trial) recreate(ctx context.Context) error {
 	return t.create(ctx)
 }
 
-// adopting is the member whose existing object is adopted: the one with a webhook.
+// adopting is the member that has the object before the hub places it there. It has a webhook.
 const adopting = "member-2"
 
 // adopt creates the object on a member, and then on the hub.
@@ -302,10 +302,10 @@ func (t *trial) adopt(ctx context.Context) error {
 	theirs.SetLabels(map[string]string{"app": "web", "theirs": "true"})
 	limited, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	err := harness.Await(limited, func(ctx context.Context) error { // The former copy may still be in deletion.
+	err := harness.Await(limited, func(ctx context.Context) error { // The deletion of the former copy may not be complete.
 		err := t.clients[adopting].Create(ctx, theirs.DeepCopy(), client.FieldOwner("somebody"))
 		if u, _ := t.get(ctx, adopting); u != nil && u.GetLabels()["kubeadmiral.io/managed"] == "" && u.GetDeletionTimestamp() == nil {
-			return client.IgnoreAlreadyExists(err) // A former copy stayed as an object of the member.
+			return client.IgnoreAlreadyExists(err) // The former copy stayed on the member as an object of its own.
 		}
 		return err
 	})
@@ -342,7 +342,7 @@ func (t *trial) get(ctx context.Context, cluster string) (*unstructured.Unstruct
 	return u, err
 }
 
-// report returns the row of a member, if it is about the present object of the hub.
+// report returns the row of a member in the Propagation, if the Propagation is about the current object of the hub.
 func (t *trial) report(ctx context.Context, member string) (*refractv1alpha1.ClusterStatus, error) {
 	source, err := t.get(ctx, "hub")
 	if err != nil || source == nil {
@@ -409,7 +409,7 @@ func (t *trial) hasOwn(ctx context.Context, copied *unstructured.Unstructured) e
 	return nil
 }
 
-// hasHubs returns a function that returns nil if a member has the hub's values in these fields.
+// hasHubs returns a function that returns an error unless the copy on a member has the hub's values in these fields.
 func (t *trial) hasHubs(fields []setting) func(context.Context, string) error {
 	return func(ctx context.Context, member string) error {
 		source, err := t.get(ctx, "hub")
@@ -450,7 +450,8 @@ func (t *trial) isGone(ctx context.Context, member string) error {
 	return err
 }
 
-// isAdopted returns nil if a member has the intended content, and exactly the adopting member has adopted its object.
+// isAdopted returns an error unless the member has the intended content and, if it is the adopting member, has adopted
+// its object. Other members must not have adopted the object.
 func (t *trial) isAdopted(ctx context.Context, member string) error {
 	if err := t.settled(ctx, member); err != nil {
 		return err
@@ -462,8 +463,8 @@ func (t *trial) isAdopted(ctx context.Context, member string) error {
 	return err
 }
 
-// await waits until all members of the trial have the expected state, and returns the cell of the page. A member on
-// which the object could not be created is omitted from later operations.
+// await waits until all members of the trial have the expected state, and returns the cell of the page. Members on
+// which the object could not be created are left out of later operations.
 func (t *trial) await(ctx context.Context, op, before string, is func(context.Context, string) error) string {
 	ctx, cancel := context.WithTimeout(ctx, patience(before))
 	defer cancel()
@@ -476,7 +477,7 @@ func (t *trial) await(ctx context.Context, op, before string, is func(context.Co
 				now[m] = plain(err.Error())
 			}
 		}
-		if ctx.Err() == nil || len(failed) == 0 { // A later failure may only be the end of the context.
+		if ctx.Err() == nil || len(failed) == 0 { // A later failure may only mean that the context has ended.
 			failed = now
 		}
 		if len(now) > 0 {

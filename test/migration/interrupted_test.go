@@ -19,12 +19,12 @@ import (
 	"refract.dev/test/harness"
 )
 
-// underWay is the maximum number of requests of an interrupted run that the API server may still complete after the
-// test has read the stored objects.
+// underWay is the maximum number of requests of an interrupted run that the API server may still process after the test
+// has read the stored objects.
 const underWay = 8
 
-// TestInterrupted: an interrupted run is continued at its place, and starts again if the definition was changed in the
-// meantime.
+// TestInterrupted: an interrupted migration is continued where it stopped. It starts again if the definition has
+// changed since then.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	const objects = 500
@@ -78,7 +78,7 @@ func TestInterrupted(t *testing.T) {
 	k.wantMigrated(objects)
 }
 
-// TestInterruptedAndChanged: work for an earlier definition does not count.
+// TestInterruptedAndChanged: the definition changes during a migration, so the migration must start again.
 func TestInterruptedAndChanged(t *testing.T) {
 	t.Parallel()
 	k := install(t, kind{})
@@ -148,7 +148,7 @@ func TestTwice(t *testing.T) {
 	}
 }
 
-// TestKilled kills a process of the command in the middle of a migration, and lets another one finish.
+// TestKilled kills a process of the command in the middle of a migration, and lets another process finish it.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	const objects = 500
@@ -279,7 +279,7 @@ func TestCommand(t *testing.T) {
 		}
 	}
 
-	// Completion waits for only a moment: a busy API server may not answer in this time.
+	// Completion stops after a moment, so a busy API server may not answer in time.
 	completes := func(want string, args ...string) {
 		t.Helper()
 		harness.Eventually(t, want+" is completed", func(context.Context) error {

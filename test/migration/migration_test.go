@@ -1,4 +1,4 @@
-// Package migration tests the migration of stored objects with a real API server, and reads its etcd.
+// Package migration tests the migration of stored objects with a real API server, and reads the objects in its etcd.
 package migration
 
 import (
@@ -30,7 +30,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// asRefract in the environment makes a process of this test act as the command.
+// asRefract is an environment variable. If it is set, this test binary acts as the command refract.
 const asRefract = "REFRACT_TEST_AS_REFRACT"
 
 // hub is a cluster with definitions.
@@ -42,11 +42,11 @@ type hub struct {
 }
 
 var (
-	// shared is the cluster of the tests that leave it running.
+	// shared is the cluster of all tests that do not stop it.
 	shared *hub
 	// converter is the webhook of all definitions that have one. Each definition has its own path: /GROUP.
 	converter *httptest.Server
-	// lenient has the paths at which the webhook converts negative sizes, too.
+	// lenient has the URL paths for which the webhook also converts negative sizes.
 	lenient sync.Map
 
 	definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
@@ -97,8 +97,8 @@ type response struct {
 	Result           map[string]any   `json:"result"`
 }
 
-// convertReview converts between v1, whose size is a number, and v2, whose size is a text of that many characters. A
-// negative size has no counterpart in v2.
+// convertReview converts between v1, in which size is a number, and v2, in which size is a string with that many
+// characters. A negative size cannot be converted to v2.
 func convertReview(w http.ResponseWriter, r *http.Request) {
 	in := &review{}
 	if err := json.NewDecoder(r.Body).Decode(in); err != nil || in.Request == nil {
@@ -149,7 +149,7 @@ type kind struct {
 	webhook bool
 }
 
-// mend makes the webhook convert negative sizes, too, which it rejects otherwise.
+// mend makes the webhook convert negative sizes. By default it rejects them.
 func (k *kind) mend() { lenient.Store("/"+k.group, true) }
 
 func (k *kind) name() string { return "widgets." + k.group }
@@ -158,10 +158,10 @@ func (k *kind) gvr(version string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: k.group, Version: version, Resource: "widgets"}
 }
 
-// versions describes the versions of a definition.
+// versions describes the versions in a definition.
 type versions struct {
 	storage   string
-	unservedA bool     // Whether v1 is not served.
+	unservedA bool     // True if v1 is not served.
 	without   bool     // Whether v1 is missing.
 	rules     []string // CEL rules of the spec in both versions.
 }
@@ -227,8 +227,8 @@ func install(t *testing.T, k kind) *kind {
 	}
 	t.Cleanup(func() {
 		is := k.hub.objects.Resource(definitions)
-		// An object that cannot be converted cannot be deleted either. After such an error, an API server waits long
-		// before its next attempt, unless the definition changes.
+		// An object that cannot be converted cannot be deleted either. After such an error an API server waits long
+		// before it tries again, but a change of the definition makes it continue.
 		simple := []byte(`{"spec":{"conversion":{"strategy":"None","webhook":null}}}`)
 		if _, err := is.Patch(contextAfter(t), k.name(), types.MergePatchType, simple, metav1.PatchOptions{}); err != nil {
 			t.Error(err)
@@ -263,7 +263,7 @@ func (k *kind) apply(v versions) error {
 	}
 }
 
-// mustApply is apply, and waits until new objects are stored in the version.
+// mustApply is like apply, and also waits until new objects are stored in the storage version.
 func (k *kind) mustApply(v versions) {
 	k.t.Helper()
 	if err := k.apply(v); err != nil {
@@ -272,7 +272,7 @@ func (k *kind) mustApply(v versions) {
 	k.settled(v.storage, v.storage)
 }
 
-// settled waits until objects that are created in each version of in are stored in the version storage.
+// settled waits until objects that are created in each version of in are stored in the storage version.
 func (k *kind) settled(storage string, in ...string) {
 	k.t.Helper()
 	for _, version := range in {
@@ -365,8 +365,8 @@ func (k *kind) storedIn() map[string]int {
 	return counts
 }
 
-// listed returns all objects in v2, by name. It waits until they can be listed: for a moment, an API server with a new
-// definition answers 429.
+// listed returns all objects in v2, by name. It retries, because an API server answers 429 for a moment after a change
+// of the definition.
 func (k *kind) listed() map[string]*unstructured.Unstructured {
 	k.t.Helper()
 	var list *unstructured.UnstructuredList
@@ -381,7 +381,7 @@ func (k *kind) listed() map[string]*unstructured.Unstructured {
 	return out
 }
 
-// definition returns status.storedVersions, and the annotation of a migration.
+// definition returns status.storedVersions of the definition, and its annotation with the state of a migration.
 func (k *kind) definition() (stored []string, annotation string) {
 	k.t.Helper()
 	is, err := k.hub.objects.Resource(definitions).Get(k.t.Context(), k.name(), metav1.GetOptions{})

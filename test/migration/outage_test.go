@@ -15,7 +15,7 @@ import (
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	const objects = 400
-	own, err := newHub(harness.New(t, harness.Topology{Own: true})) // The test kills this API server, so it is not shared.
+	own, err := newHub(harness.New(t, harness.Topology{Own: true})) // The test kills this API server, so other tests cannot use it.
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func contextAfter(t *testing.T) context.Context {
 	return context.WithoutCancel(t.Context())
 }
 
-// TestUnreadable: if an object cannot be converted, nothing is written, and the object is named.
+// TestUnreadable: if an object cannot be converted, the migration writes nothing, and its error names the object.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	k := install(t, kind{webhook: true})
@@ -98,7 +98,8 @@ func TestTightened(t *testing.T) {
 	k.wantMigrated(9)
 }
 
-// TestDenied: objects whose writes an admission policy rejects are named, and the definition keeps its versions.
+// TestDenied: the error names the objects whose writes an admission policy rejects, and the definition keeps its
+// versions.
 func TestDenied(t *testing.T) {
 	t.Parallel()
 	k := install(t, kind{})
@@ -176,7 +177,7 @@ func deny(t *testing.T, k *kind, unless string) {
 	})
 }
 
-// TestNotStorage checks the errors that are found before any object is read.
+// TestNotStorage checks errors that the migration finds before it reads an object.
 func TestNotStorage(t *testing.T) {
 	t.Parallel()
 	k := install(t, kind{})

@@ -14,8 +14,8 @@ import (
 	"refract.dev/conversion/migration"
 )
 
-// TestUntouched: a migration changes only the stored form of an object, regardless of its writers, and a second run
-// writes nothing.
+// TestUntouched: a migration changes only the stored form of objects, no matter who wrote them. A second run writes
+// nothing.
 func TestUntouched(t *testing.T) {
 	t.Parallel()
 	for name, k := range map[string]kind{
@@ -46,7 +46,7 @@ func testUntouched(t *testing.T, k *kind) { //nolint:thelper // It is the test.
 	if _, err := k.in("v1").Patch(t.Context(), "plain-00002", types.MergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.in("v1").Delete(t.Context(), "plain-00001", metav1.DeleteOptions{}); err != nil { // The finalizer delays the deletion.
+	if err := k.in("v1").Delete(t.Context(), "plain-00001", metav1.DeleteOptions{}); err != nil { // The finalizer keeps the object.
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { release(t, k, "plain-00001") })
@@ -149,7 +149,7 @@ func TestRemovableAfterwards(t *testing.T) {
 	}
 }
 
-// TestUnserved: the old version need not be served.
+// TestUnserved: a migration does not need the old version to be served.
 func TestUnserved(t *testing.T) {
 	t.Parallel()
 	k := install(t, kind{webhook: true})

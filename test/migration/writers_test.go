@@ -16,15 +16,15 @@ import (
 	"refract.dev/conversion/migration"
 )
 
-// The objects of TestWriters, by number: those below updated are updated during the migration, the next ones below
-// deleted are deleted, and the rest stays unchanged.
+// The objects of TestWriters, by number. During the migration, writers update those below updated and delete those from
+// updated to below deleted. The rest stays unchanged.
 const (
 	updated = 300
 	deleted = 600
 	many    = 1200
 )
 
-// between is the pause of a writer between two writes. Without it, three writers would take more of a small machine
+// between is the pause of a writer between two writes. Without the pause, the writers would use more of a small machine
 // than the migration.
 const between = 5 * time.Millisecond
 
@@ -62,7 +62,7 @@ func TestWriters(t *testing.T) {
 	after := k.listed()
 	want := map[string]string{}
 	for name := range before {
-		want[name] = name // The content at the creation.
+		want[name] = name // The content at the time of the creation.
 	}
 	maps.Copy(want, w.notes)
 	maps.DeleteFunc(want, func(_, note string) bool { return note == "" })
@@ -99,7 +99,7 @@ type writers struct {
 	updates, deletions, creations int
 }
 
-// start starts three writers, and returns a function that stops them and waits for their end.
+// start starts three writers, and returns a function that stops them and waits until they have ended.
 func (w *writers) start() (stop func()) {
 	ctx, cancel := context.WithCancel(w.k.t.Context())
 	var running sync.WaitGroup
@@ -125,7 +125,7 @@ func (w *writers) start() (stop func()) {
 	}
 }
 
-// either is v1 and v2 in turn.
+// either alternates between v1 and v2.
 func either(i int) string { return fmt.Sprintf("v%d", i%2+1) }
 
 func (w *writers) note(name, note string, counter *int) {
@@ -136,7 +136,7 @@ func (w *writers) note(name, note string, counter *int) {
 }
 
 func (w *writers) update(i int) error {
-	name := fmt.Sprintf("some-%05d", i*37%updated) // The numbers are spread over all objects and repeat.
+	name := fmt.Sprintf("some-%05d", i*37%updated) // The numbers are spread over all objects, and repeat.
 	note := fmt.Sprintf("update %d", i)
 	patch := fmt.Appendf(nil, `{"spec":{"note":%q}}`, note)
 	if _, err := w.k.in(either(i)).Patch(w.k.t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {

@@ -70,7 +70,7 @@ type stream struct {
 	failed []failure
 }
 
-// failure is a failed action, and the disturbance during which it began.
+// failure is a failed action, with the disturbance during which the action began.
 type failure struct {
 	when  string
 	err   error
@@ -95,10 +95,10 @@ func (s *stream) run(ctx context.Context, now *atomic.Value) {
 	}
 }
 
-// judge fails the test for each failure, and logs the number of actions. It tolerates failures after a program was
-// killed: the API server gets no answers to pending requests, and none at the address until the kubelet reports the pod
-// as not ready. Until then pods are created without injection, and custom resources are not converted. Only the API
-// server could retry.
+// judge fails the test for each failure, and logs the number of actions. It tolerates certain failures after a
+// container was killed: the API server then gets no response to pending requests, and cannot connect until the kubelet
+// reports the pod as not ready. Meanwhile pods are created without injection, and custom resources cannot be converted.
+// Only the API server could retry.
 func (s *stream) judge(t *testing.T) {
 	t.Helper()
 	killed := 0
@@ -114,7 +114,7 @@ func (s *stream) judge(t *testing.T) {
 
 var errNotInjected = errors.New("the pod lacks the items of the policy")
 
-// unanswered reports whether an error shows that the API server got no answer from Refract.
+// unanswered reports whether an error means that the API server got no response from Refract.
 func unanswered(err error) bool {
 	return errors.Is(err, errNotInjected) || slices.ContainsFunc([]string{"connection refused", "connection reset by peer", "EOF"}, func(text string) bool {
 		return strings.Contains(err.Error(), text)

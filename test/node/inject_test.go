@@ -15,7 +15,7 @@ import (
 	"refract.dev/test/node/cluster"
 )
 
-// A Secret and an application of users, and a policy of the service's owner, as in the source document.
+// A Secret and an application of users, and the policy of the owner of the service, as in the source document.
 const (
 	shop = `
 apiVersion: v1

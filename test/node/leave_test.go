@@ -18,7 +18,7 @@ import (
 )
 
 // leave tests that an uninstallation removes everything except a conversion that objects need, and that a new
-// installation takes up the remaining objects.
+// installation uses the remaining objects.
 func leave(t *testing.T) {
 	t.Helper()
 	out, err := refract(t, "uninstall")
@@ -46,11 +46,11 @@ func leave(t *testing.T) {
 	kubectl(t, "", "wait", "--for=condition=Ready", "conversionpolicy/sizes", "--timeout=2m")
 }
 
-// manifestsDeleted tests that after a deletion of the manifests no write is blocked, and that injected pods continue to
-// run. The conversion that objects need stays until an administrator confirms its removal.
+// manifestsDeleted tests a deletion of the manifests: no write is blocked, and injected pods continue to run. The
+// conversion stays, because objects need it, until an administrator confirms its removal.
 func manifestsDeleted(t *testing.T) {
 	t.Helper()
-	// The deletion of a namespace with a member's credentials and a Deployment takes long, so kubectl does not wait.
+	// The deletion of the namespace with the credentials of members takes long, so kubectl does not wait.
 	remove := func(part string) (string, error) {
 		return node.Env.KubectlSays("hub", "", "delete", "--ignore-not-found", "--wait=false", "-k", filepath.Join(root(t), "config", "install", part))
 	}
@@ -83,8 +83,9 @@ func converts(t *testing.T) {
 	}
 }
 
-// deletedByHand tests that after a manual deletion all writes succeed as before the installation. The conversion of
-// custom resources remains configured: check names it, and uninstall resets it.
+// deletedByHand tests the state after a manual deletion of the manifests: all writes succeed as before the
+// installation. The CRDs still name the conversion webhook. refract check reports this, and refract uninstall corrects
+// it.
 func deletedByHand(t *testing.T) {
 	t.Helper()
 	writable(t)
@@ -98,7 +99,7 @@ func deletedByHand(t *testing.T) {
 		}
 		return nil
 	})
-	kubectl(t, "", "get", "sizes.v1.example.com", "-A") // In the stored version, without a conversion.
+	kubectl(t, "", "get", "sizes.v1.example.com", "-A") // In the storage version, reads need no conversion.
 	out, err := refract(t, "check")
 	if err == nil || !strings.Contains(out, "no webhook answers the API server: sizes.example.com (service "+system+"/refract-conversion)") {
 		t.Errorf("want check to name the definition that is still converted, got %v", err)
@@ -106,8 +107,8 @@ func deletedByHand(t *testing.T) {
 	if strings.Contains(out, "has left") {
 		t.Error("want no other remaining objects")
 	}
-	// For some seconds the Lease of the leader shows a running replica. Without Deployments, this looks like a replica
-	// outside of the cluster.
+	// For some seconds the leader's Lease looks like that of a running replica outside of the cluster, and uninstall
+	// fails.
 	harness.Eventually(t, "the conversion is removed", func(context.Context) error {
 		_, err := refract(t, "uninstall", "--unwire")
 		return err
@@ -117,8 +118,8 @@ func deletedByHand(t *testing.T) {
 	}
 }
 
-// writable waits until the API server accepts each write that Refract would have reviewed, for at most a minute:
-// policies that it would reject, pods, Services, and custom resources in their stored version.
+// writable waits, for at most a minute, until the API server accepts each kind of write that Refract would have
+// reviewed: policies that Refract would reject, pods, Services, and custom resources in their stored version.
 func writable(t *testing.T) {
 	t.Helper()
 	creatable(t, map[string]string{
@@ -190,7 +191,7 @@ func helm(t *testing.T) {
 	})
 	does(t, "install", "refract", chart, "--create-namespace", "--set", "propagation.enabled=true,injection.enabled=true,conversion.enabled=true,"+image(0))
 	allRolledOut(t, cluster.Images()[0])
-	// Helm waits for pods, but not for kube-proxy's rules for them.
+	// Helm waits for pods, but not until kube-proxy routes to them.
 	harness.Eventually(t, "refract check reports no fault", func(context.Context) error {
 		_, err := refract(t, "check")
 		return err

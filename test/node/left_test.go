@@ -1,7 +1,7 @@
 package node
 
-// left lists the rights that these tests do not use, and the reason for each. The use of some rights is random: it
-// depends on which replica or part is first, and on the age of caches.
+// left lists the rights that these tests do not use, each with a reason. Some rights are used only in some runs,
+// depending on the order in which replicas start and on the age of their caches.
 var left = []struct {
 	reason string
 	maybe  bool // These tests may or may not use the rights.

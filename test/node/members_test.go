@@ -55,10 +55,11 @@ metadata:
 data: {currency: USD}
 `
 
-// joined maps the names of the joined clusters, which are also the names of their contexts, to their control planes.
+// joined maps the names of the joined clusters to the names of their control planes. The contexts have the names of the
+// clusters.
 var joined = map[string]string{"eu-1": "member-1", "us-1": "member-2"}
 
-// contexts writes a kubeconfig with a context for the hub and one for each member, with addresses that pods also reach.
+// contexts writes a kubeconfig with a context for the hub and for each member. Pods can reach the addresses in it, too.
 func contexts(env *harness.Env) (string, error) {
 	config := clientcmdapi.NewConfig()
 	config.CurrentContext = "hub"
@@ -84,8 +85,8 @@ func contexts(env *harness.Env) (string, error) {
 	return path, clientcmd.WriteToFile(*config, path)
 }
 
-// members tests that clusters join by the commands of the guide, and that Refract on the node propagates objects to
-// them with the accounts that these commands create.
+// members tests that clusters join with the commands of the guide, and that Refract on the Node propagates objects to
+// these clusters with the accounts that the commands create.
 func members(t *testing.T) {
 	t.Helper()
 	ns := harness.NameOf(t)

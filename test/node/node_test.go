@@ -1,4 +1,4 @@
-// Package node tests Refract on a cluster that really runs pods, with the image and the manifests of a release: see
+// Package node tests Refract with the image and the manifests of a release, on a cluster whose Node runs the pods: see
 // test/node/cluster. `make test-node` runs it.
 package node
 
@@ -82,7 +82,7 @@ var deployments = []string{"refract", "refract-injection", "refract-conversion"}
 
 const system = corev1alpha1.SystemNamespace
 
-// install installs all parts like an administrator, with an image of the node, and checks the result.
+// install installs all parts of Refract like an administrator, with an image that the Node has, and checks the result.
 func install(t *testing.T) {
 	t.Helper()
 	if _, err := refract(t, "install", "--propagation", "--injection", "--conversion", "--image", cluster.Images()[0]); err != nil {
@@ -98,7 +98,7 @@ func install(t *testing.T) {
 	}
 }
 
-// users returns the user IDs, as the kernel reports them, of the processes whose command line has the prefix.
+// users returns the user IDs that the kernel reports for the processes whose command line begins with the text.
 func users(t *testing.T, command string) []string {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -239,7 +239,8 @@ spec:
 `
 )
 
-// refused tests that the API server reaches the webhook of each part by its Service, and rejects what the webhook rejects.
+// refused tests that the API server reaches the webhook of each part by its Service, and rejects the requests that the
+// webhook rejects.
 func refused(t *testing.T) {
 	t.Helper()
 	kubectl(t, definition, "apply", "--server-side", "-f", "-")

@@ -36,8 +36,8 @@ type request struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// decision is the annotation with the result of the authorization of a request. terminating is the end of the message
-// for an authorized request that would create an object in a terminating namespace. Source:
+// decision is the audit annotation with the result of the authorization. terminating is the end of the message when a
+// request would create an object in a terminating namespace; such a request is authorized. Source:
 // https://kubernetes.io/docs/reference/labels-annotations-taints/audit-annotations/
 const decision, terminating = "authorization.k8s.io/decision", "because it is being terminated"
 
@@ -52,8 +52,8 @@ func (r *request) resource() string {
 	return r.ObjectRef.Resource + "/" + r.ObjectRef.Subresource
 }
 
-// refused reports whether the request was rejected because of a missing right. An Event for an object that is deleted
-// with its namespace may come too late, whatever the rights.
+// refused reports whether the API server rejected the request because of a missing right. It does not count Events in a
+// terminating namespace.
 func (r *request) refused() bool {
 	switch r.ResponseStatus.Code {
 	case http.StatusUnauthorized:
@@ -82,7 +82,7 @@ func (r right) allows(q *request) bool {
 		(r.name == "" || r.name == q.ObjectRef.Name) && (r.namespace == "" || r.namespace == q.ObjectRef.Namespace)
 }
 
-// unused returns the reason of each right in [left], and whether the tests may use it.
+// unused returns the reasons in [left] by right, and whether the tests may use the right.
 func unused() (reasons map[string]string, maybe map[string]bool) {
 	reasons, maybe = map[string]string{}, map[string]bool{}
 	for _, group := range left {
@@ -93,8 +93,8 @@ func unused() (reasons map[string]string, maybe map[string]bool) {
 	return reasons, maybe
 }
 
-// rights tests that no request of Refract was forbidden during the whole run, and that each of its rights was used or
-// has a reason.
+// rights tests that the API server forbade no request of Refract during the whole run, and that each of Refract's
+// rights was used or has a reason in [left].
 func rights(t *testing.T) {
 	t.Helper()
 	path, err := node.Env.View.AuditLog("hub")

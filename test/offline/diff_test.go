@@ -1,4 +1,4 @@
-// Package offline_test checks laws of the commands that need no cluster, with generated fleets.
+// Package offline_test checks properties of the commands that need no cluster, with generated fleets.
 package offline_test
 
 import (
@@ -22,8 +22,8 @@ import (
 // diffFleets is the number of fleets that TestDiff compares.
 const diffFleets = 120
 
-// TestDiff: for each pair of fleets, the listed changes of a copy turn its old content into its new content; every
-// changed copy is in exactly one group, and no other copy is in a group.
+// TestDiff compares pairs of fleets. The listed changes of a copy must turn its old content into its new content. Every
+// changed copy must be in exactly one group, and no other copy in any group.
 func TestDiff(t *testing.T) {
 	seen, unknown := map[diff.Status]int{}, 0
 	for seed := range uint64(diffFleets) {
@@ -71,7 +71,7 @@ func readFleet(t *testing.T, fleet generate.Fleet) *manifest.Set {
 	return set
 }
 
-// inOneFile returns the same documents in reverse order.
+// inOneFile returns the documents of a fleet in reverse order, in a single file.
 func inOneFile(f generate.Fleet) generate.Fleet {
 	var all []generate.Document
 	for _, name := range f.Paths() {
@@ -114,18 +114,18 @@ func asJSON(t *testing.T, v any) []byte {
 	return data
 }
 
-// place is an object on a cluster.
+// place identifies a copy: an object on a cluster.
 type place struct {
 	id      manifest.Identity
 	cluster string
 }
 
-// copyAt is the present or future content of an object on a cluster.
+// copyAt is the content of a copy, before or after the change.
 type copyAt struct {
 	object map[string]any // Nil if the rendering fails.
 }
 
-// checkCopies compares the groups with an evaluation of both sides, copy by copy.
+// checkCopies compares the groups with the evaluations of both sides, copy by copy.
 func checkCopies(t *testing.T, name string, d *diff.Diff, from, to *manifest.Set, seen map[diff.Status]int) {
 	t.Helper()
 	grouped := map[place]*diff.Group{}
@@ -179,7 +179,7 @@ func checkCopies(t *testing.T, name string, d *diff.Diff, from, to *manifest.Set
 	}
 }
 
-// announced reports whether a group says that it waits for an approval.
+// announced reports whether the group says that its change waits for an approval.
 func announced(g *diff.Group) bool {
 	return slices.ContainsFunc(g.Impacts, func(i diff.Impact) bool { return i.Effect == diff.Approving })
 }
@@ -234,11 +234,11 @@ func checkChanges(t *testing.T, name string, at place, g *diff.Group, was, is ma
 	}
 }
 
-// copiesOf returns the copies on the clusters of the new side: their present content, their content after all
-// approvals, and their content without an approval. It also returns the objects that are not written.
+// copiesOf returns the copies on the clusters of the new side, in three states: before the change, after it with all
+// approvals, and after it without approvals. It also returns the objects that are not written.
 func copiesOf(t *testing.T, from, to *manifest.Set) (before, after, unapproved map[place]copyAt, held map[manifest.Identity]bool) {
 	t.Helper()
-	// An object with a policy label on one side only has no clusters on the other.
+	// An object with a policy label on only one side is placed on no cluster on the other side.
 	from, to = without(from, to), without(to, from)
 	was, err := render.Evaluate(from, render.Options{})
 	if err != nil {
@@ -263,7 +263,7 @@ func copiesOf(t *testing.T, from, to *manifest.Set) (before, after, unapproved m
 	for i := range is.Outcomes {
 		held[is.Outcomes[i].ID] = is.Outcomes[i].Held != ""
 	}
-	// If an object fails as a whole, its copies stay, or their content is unknown.
+	// If an object cannot be rendered at all, its copies stay, or their content is unknown.
 	spreadFailures(is, before, after)
 	spreadFailures(was, after, before)
 	return before, after, unapproved, held
@@ -307,7 +307,8 @@ func addCopies(copies map[place]copyAt, e *render.Evaluation, stays map[string]b
 	}
 }
 
-// spreadFailures adds a failed copy for each copy on the other side of an object that failed as a whole.
+// spreadFailures marks all copies of an object as failed if the object cannot be rendered at all. The other side tells
+// which copies these are.
 func spreadFailures(e *render.Evaluation, other, failed map[place]copyAt) {
 	for at := range other {
 		o := e.Find(at.id)
@@ -318,8 +319,8 @@ func spreadFailures(e *render.Evaluation, other, failed map[place]copyAt) {
 }
 
 // BenchmarkDiff compares a fleet of 1,000 objects on 1,000 clusters with the same fleet after a change of one of 50
-// policies. It measures the whole comparison, and the evaluation of both sides as a part of it. Reading is not
-// measured.
+// policies. It measures the comparison, and separately the evaluation of both sides, which is a part of it. It does not
+// measure the parsing of the manifests.
 func BenchmarkDiff(b *testing.B) {
 	fleet := generate.Large(generate.Size{Objects: 1000, Clusters: 1000, Policies: 50})
 	from, problems := manifest.ReadFS(fleet.FS())

@@ -19,9 +19,9 @@ import (
 	"refract.dev/tree"
 )
 
-// TestExplainAccountsForEveryDifference explains all objects of random fleets. The explanation must suffice to turn the
-// hub's object into each cluster's content, with an engine that knows only RFC 6902. Every cluster must occur once in
-// it.
+// TestExplainAccountsForEveryDifference explains all objects of random fleets. The writes in an explanation, applied
+// with an implementation of RFC 6902 only, must turn the hub's object into the content for each cluster. An explanation
+// must contain every cluster once.
 func TestExplainAccountsForEveryDifference(t *testing.T) {
 	const fleets = 500
 	writes, failed, elsewhere := 0, 0, 0
@@ -55,7 +55,7 @@ func TestExplainAccountsForEveryDifference(t *testing.T) {
 	}
 }
 
-// checkGroup applies the writes of a group, and returns how many there are.
+// checkGroup applies the writes of a group, checks the result, and returns the number of writes.
 func checkGroup(t *testing.T, seed uint64, o *render.Outcome, g *explain.Group) int {
 	t.Helper()
 	var writes []explain.Write
@@ -106,7 +106,7 @@ func gets(o *render.Outcome, cluster string) *unstructured.Unstructured {
 	return nil
 }
 
-// prepare adds the parts of an object that always exist for the rules.
+// prepare adds the parts of an object that rules may assume.
 func prepare(object map[string]any) {
 	metadata, ok := object["metadata"].(map[string]any)
 	if !ok {
@@ -119,8 +119,8 @@ func prepare(object map[string]any) {
 	}
 }
 
-// withoutEmptyLists returns the value without empty lists of containers. The rendering omits lists that overrides
-// emptied.
+// withoutEmptyLists returns the value without empty lists of containers, because the rendering omits a list that
+// overrides have emptied.
 func withoutEmptyLists(value any) any {
 	switch v := value.(type) {
 	case map[string]any:

@@ -14,9 +14,9 @@ import (
 	"refract.dev/test/generate"
 )
 
-// TestLint lints generated fleets, with and without mistakes. The result must be the same each time, and can be written
-// in each format. Each finding has a known code and a place, and occurs once. Failures of render are among the
-// findings, and the input stays unchanged.
+// TestLint lints generated fleets, with and without mistakes. The result must be the same each time, and must be
+// printable in each format. Each finding must have a known code and a position, and must occur once. The findings must
+// include the errors of render. The input must stay unchanged.
 func TestLint(t *testing.T) {
 	seeds := uint64(150)
 	if testing.Short() {

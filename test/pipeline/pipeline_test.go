@@ -1,5 +1,5 @@
-// Package pipeline compares the predictions of refract.dev/conversion/structural/pipeline with a real API server: the
-// stored, the returned and the rejected objects.
+// Package pipeline compares the predictions of refract.dev/conversion/structural/pipeline with the behavior of a real
+// API server: which objects it stores, returns and rejects.
 package pipeline
 
 import (
@@ -24,7 +24,8 @@ import (
 	"refract.dev/test/harness"
 )
 
-// group is the group of the archives. In this test each archive has its own subgroup, and so its own definition.
+// group is the API group in the archives. This test uses a different subgroup for each archive, and so a separate
+// definition.
 const group = "evolution.example.com"
 
 var (
@@ -48,15 +49,15 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// TestAgrees runs the archives of structural/pipeline twice: with hooks that return the answers in the archive, and
-// with real webhooks that return the same answers to a real API server.
+// TestAgrees runs the archives of structural/pipeline twice: with hooks that return the results in the archive, and
+// with a real API server whose webhooks return the same results.
 func TestAgrees(t *testing.T) {
 	files, err := filepath.Glob("../../conversion/structural/pipeline/testdata/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no archives: %v", err)
 	}
-	// All definitions are installed first: an API server delays each creation of an object by two seconds while its
-	// definition is younger.
+	// All definitions are installed first, because an API server delays each creation of an object by two seconds while
+	// its definition is younger than two seconds.
 	var all []*webhooks
 	for _, file := range files {
 		all = append(all, install(t, file))

@@ -24,7 +24,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// webhooks return the answers in an archive.
+// webhooks returns the results in an archive, as webhooks of a real API server and as hooks.
 type webhooks struct {
 	archive string
 	group   string // The group of the objects.
@@ -34,8 +34,8 @@ type webhooks struct {
 	asked atomic.Int64
 }
 
-// install creates the definition of an archive, and configures webhooks that return the answers in the archive, until
-// the test ends.
+// install creates the definition of an archive, and registers webhooks that return the results in the archive. All of
+// this ends with the test.
 func install(t *testing.T, file string) *webhooks {
 	t.Helper()
 	name := strings.TrimSuffix(filepath.Base(file), ".txtar")
@@ -79,7 +79,7 @@ func (w *webhooks) converts() bool {
 	return false
 }
 
-// converted returns the archive's conversion of the object to a version; nil if it has none.
+// converted returns the object in the archive that is the result of the conversion to a version; nil if there is none.
 func (w *webhooks) converted(t *testing.T, apiVersion string, metadata any) map[string]any {
 	t.Helper()
 	name := "converted/" + strings.TrimPrefix(apiVersion, w.group+"/") + ".yaml"
@@ -91,7 +91,7 @@ func (w *webhooks) converted(t *testing.T, apiVersion string, metadata any) map[
 	return object
 }
 
-// offline returns the same hooks without a network.
+// offline returns hooks with the same results, which need no network.
 func (w *webhooks) offline(t *testing.T) pipeline.Hooks {
 	t.Helper()
 	var h pipeline.Hooks
@@ -128,7 +128,7 @@ func (w *webhooks) wait(t *testing.T) {
 	}
 }
 
-// waitAsked waits until the API server calls the admission webhook, with an object that is not created.
+// waitAsked waits until the API server calls the admission webhook. It sends a dry run for that.
 func (w *webhooks) waitAsked(t *testing.T) {
 	t.Helper()
 	probe := &unstructured.Unstructured{Object: map[string]any{
@@ -170,8 +170,8 @@ func versions(crd map[string]any) []string {
 	return names
 }
 
-// create creates an object, and deletes it at the end of the test. It waits for the deletion, because later the object
-// may be unreadable without its webhook.
+// create creates an object, and deletes it at the end of the test. It waits until the object is gone, because it could
+// not be read later without its webhook.
 func create(t *testing.T, resource schema.GroupVersionResource, content map[string]any) {
 	t.Helper()
 	object := &unstructured.Unstructured{Object: content}

@@ -26,8 +26,8 @@ func spec(version, name, spec string) string {
 	return fmt.Sprintf(`{"apiVersion":%q,"kind":"Pizza","metadata":{"name":%q,"namespace":"n","uid":"u"},"spec":%s}`, version, name, spec)
 }
 
-// TestBookAbsentQuantity: the book's code lost a topping without a quantity. A field with a default in the schema may
-// be absent in a review, for example in the fields that one manager applies.
+// TestBookAbsentQuantity: the book's code lost a topping without a quantity. In a review, a field may be absent even if
+// the schema has a default for it, for example if the review contains the fields of one manager.
 func TestBookAbsentQuantity(t *testing.T) { each(t, bookAbsentQuantity) }
 
 func bookAbsentQuantity(t *testing.T, w *world) {
@@ -40,7 +40,8 @@ func bookAbsentQuantity(t *testing.T, w *world) {
 	}
 }
 
-// TestBookBomb: the book's code expanded any quantity. Now the whole review fails, and its message names the object.
+// TestBookBomb: the book's code created any number of toppings from a quantity. The converter must fail for the whole
+// review, with a message that names the object.
 func TestBookBomb(t *testing.T) { each(t, bookBomb) }
 
 func bookBomb(t *testing.T, w *world) {
@@ -59,8 +60,8 @@ func bookBomb(t *testing.T, w *world) {
 	}
 }
 
-// TestNullSpec: the API server removes a null that the schema does not allow. So the required spec is missing, unless
-// the admission webhook adds one.
+// TestNullSpec: the API server removes a null that the schema does not allow. The required spec is then missing, unless
+// the admission webhook adds it.
 func TestNullSpec(t *testing.T) { each(t, nullSpec) }
 
 func nullSpec(t *testing.T, w *world) {
@@ -70,7 +71,7 @@ func nullSpec(t *testing.T, w *world) {
 	s.must(s.api.Create(t.Context(), s.file("empty-pizza.yaml")))
 }
 
-// TestAdmissionOfUpdates: the webhook checks updates like creations, and does not check deletions.
+// TestAdmissionOfUpdates: the webhook checks updates as it checks creations, and does not check deletions.
 func TestAdmissionOfUpdates(t *testing.T) { each(t, admissionOfUpdates) }
 
 func admissionOfUpdates(t *testing.T, w *world) {
@@ -103,7 +104,8 @@ func admissionOfUpdates(t *testing.T, w *world) {
 	}
 }
 
-// TestAdmissionWithSideEffects: the API server rejects a webhook that does not declare that it has no side effects.
+// TestAdmissionWithSideEffects: the API server rejects a webhook configuration that does not declare sideEffects as
+// none.
 func TestAdmissionWithSideEffects(t *testing.T) { each(t, admissionWithSideEffects) }
 
 func admissionWithSideEffects(t *testing.T, w *world) {
@@ -150,8 +152,8 @@ func bookSameVersion(t *testing.T, w *world) {
 	}
 }
 
-// TestBookOrder: v1alpha1 cannot hold the order of equal toppings in v1beta1. After a round trip, each topping has the
-// same total quantity, and no annotation holds the original.
+// TestBookOrder: v1alpha1 loses the order of repeated toppings in v1beta1. After a round trip, each topping has the
+// same total quantity, and no annotation stores the original.
 func TestBookOrder(t *testing.T) { each(t, bookOrder) }
 
 func bookOrder(t *testing.T, w *world) {
@@ -171,8 +173,8 @@ func bookOrder(t *testing.T, w *world) {
 	}
 }
 
-// TestBookUnknownFields: fields that the Go types lack survive a conversion and the defaults without loss of digits,
-// and so do all metadata.
+// TestBookUnknownFields: fields that the Go types lack survive a conversion and the setting of defaults without loss of
+// digits. All metadata survives, too.
 func TestBookUnknownFields(t *testing.T) { each(t, bookUnknownFields) }
 
 func bookUnknownFields(t *testing.T, w *world) {
@@ -206,7 +208,7 @@ func bookUnknownFields(t *testing.T, w *world) {
 	s.must(s.api.Patch(t.Context(), object(alpha, "Pizza", s.ns, "p"), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
 }
 
-// TestBookFreshTopping: for a moment, the book's code did not know a new topping.
+// TestBookFreshTopping: the book's code did not know a new topping for a moment.
 func TestBookFreshTopping(t *testing.T) { each(t, bookFreshTopping) }
 
 func bookFreshTopping(t *testing.T, w *world) {
@@ -235,8 +237,8 @@ func bookToppingCost(t *testing.T, w *world) {
 	}
 }
 
-// TestBookWrongBundle: a CA bundle that was copied into three manifests becomes wrong some day. The webhook corrects
-// it.
+// TestBookWrongBundle: the book copies the CA bundle into three manifests, where it becomes wrong when the certificate
+// changes. The webhook must correct it.
 func TestBookWrongBundle(t *testing.T) { each(t, bookWrongBundle) }
 
 func bookWrongBundle(t *testing.T, w *world) {

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestA9List: a list has the requested version, whatever the stored versions are.
+// TestA9List: all objects in a list have the requested version, whatever their stored versions are.
 func TestA9List(t *testing.T) { each(t, a9List) }
 
 func a9List(t *testing.T, w *world) {
@@ -43,7 +43,7 @@ func (s *scene) wantLists(want map[string]string) {
 	for _, raw := range []metav1.ListOptions{{Limit: 2}, {}, {ResourceVersion: "0"}} {
 		got := map[string]string{}
 		for _, version := range []string{alpha, beta} {
-			// The watch cache may be behind.
+			// The watch cache may lack the latest writes.
 			s.until("the list is whole", func(ctx context.Context) error {
 				page, seen := raw, map[string]string{}
 				for {
@@ -173,8 +173,8 @@ func a9Delete(t *testing.T, w *world) {
 	}
 }
 
-// TestA9Apply: two managers apply their parts of one pizza in two versions. For this, the API server converts partial
-// objects.
+// TestA9Apply: two managers apply their fields of one pizza in two versions. The API server converts partial objects
+// for this.
 func TestA9Apply(t *testing.T) { each(t, a9Apply) }
 
 func a9Apply(t *testing.T, w *world) {
@@ -187,7 +187,7 @@ func a9Apply(t *testing.T, w *world) {
 	}
 	s.must(kitchen(`"spec":{"toppings":[{"name":"a","quantity":2},{"name":"b"}]}`, false))
 	s.must(till(`"labels":{"paid":"no"}},"status":{"cost":4.5}`, false))
-	s.must(kitchen(`"spec":{"toppings":[{"name":"a","quantity":3}]}`, false)) // A change of its own field.
+	s.must(kitchen(`"spec":{"toppings":[{"name":"a","quantity":3}]}`, false)) // A manager may change its own fields.
 	s.wantParts("after both have applied", []string{"a", "a", "a"}, map[string]string{"paid": "no"}, 4.5)
 
 	if owners := s.owners(); owners["kitchen"] != beta || owners["till"] != alpha {

@@ -27,8 +27,8 @@ import (
 	"refract.dev/test/harness"
 )
 
-// each runs a test in both worlds: in one, the webhook of the example converts pizzas; in the other, a ConversionPolicy
-// does. The worlds share nothing, so the tests in one do not wait for those in the other.
+// each runs a test in both worlds. In one, the webhook of the example converts pizzas; in the other, a ConversionPolicy
+// does. The worlds share nothing, so their tests do not wait for each other.
 func each(t *testing.T, play func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
@@ -44,7 +44,7 @@ func each(t *testing.T, play func(t *testing.T, w *world)) {
 	both.Wait()
 }
 
-// take waits for the test's turn in this world. The turn ends with the test, or when over is called.
+// take waits until no other test uses this world. The caller may use it until the test ends or over is called.
 func (w *world) take(t *testing.T) (over func()) {
 	t.Helper()
 	w.turn.Lock()
@@ -61,25 +61,26 @@ type converter interface { //nolint:interfacebloat // All differences between th
 	manifests() string
 	// run starts the parts that all tests need. They end with the Env.
 	run(ctx context.Context, e *harness.Env) error
-	// log returns the converter's log; empty if the scene has it.
+	// log returns the converter's log; empty if the scene has the log.
 	log() string
-	// defined is called when the definitions of a scene exist, and begin when they are served. When begin returns,
-	// pizzas are converted.
+	// defined is called when the definitions of a scene exist, begin when the API server serves them. When begin
+	// returns, the API server converts pizzas.
 	defined(s *scene)
 	begin(s *scene)
-	// leave is called before the definition of the pizzas is deleted, and forget, which ends the conversion, after it.
+	// leave is called before the definition of the pizzas is deleted. forget is called after that, and ends the
+	// conversion.
 	leave(s *scene)
 	forget(s *scene)
 	// stop stops the converter, and start starts it again.
 	stop(s *scene)
 	start(s *scene)
-	// retire removes v1alpha1 from the definition, when it is neither stored nor served, and ends the conversion.
+	// retire removes v1alpha1 from the definition and ends the conversion. The version is no longer stored or served.
 	retire(s *scene)
-	// secret is the name of the Secret with its certificate.
+	// secret is the name of the Secret with the converter's certificate.
 	secret() types.NamespacedName
-	// reviews are the versions of reviews that the definition can request, by the names of the subtests.
+	// reviews are lists of versions for conversionReviewVersions of the definition, by the name of the subtest.
 	reviews() map[string][]string
-	// tooMany are the parts of its error for 2,147,483,647 toppings at spec.toppings[1].
+	// tooMany are the texts in the converter's error for 2,147,483,647 toppings at spec.toppings[1].
 	tooMany() []string
 }
 
@@ -174,7 +175,7 @@ func (*policy) read(s *scene) *refractv1alpha1.ConversionPolicy {
 	return p
 }
 
-// defined creates the policy. It exists already if the definition is still that of an earlier test.
+// defined creates the policy. The policy exists already if the scene uses the definition of an earlier test.
 func (p *policy) defined(s *scene) {
 	s.must(client.IgnoreAlreadyExists(s.api.Create(s.Context(), p.read(s))))
 }
@@ -195,9 +196,8 @@ func (p *policy) begin(s *scene) {
 
 func (*policy) leave(*scene) {}
 
-// forget deletes the policy, and with it the controller's knowledge of past writes of spec.conversion. Otherwise, the
-// controller would take a definition that is created anew for one that another program changes all the time, and would
-// write it less and less often.
+// forget deletes the policy. The controller then also forgets its past writes of spec.conversion. Otherwise it would
+// think that another program changes the definition all the time, and would write more and more rarely.
 func (p *policy) forget(s *scene) {
 	is := p.read(s)
 	s.must(client.IgnoreNotFound(s.api.Delete(s.Context(), is)))
@@ -231,14 +231,14 @@ func (*policy) secret() types.NamespacedName {
 	return types.NamespacedName{Namespace: corev1alpha1.SystemNamespace, Name: "refract-conversion-webhook"}
 }
 
-// reviews has only the versions that Refract requests: it would revert others.
+// reviews has only the list that Refract writes to the definition: it would revert others.
 func (*policy) reviews() map[string][]string { return map[string][]string{"Both": {"v1", "v1beta1"}} }
 
 func (*policy) tooMany() []string {
 	return []string{"spec.toppings", `"quantity" of element 1 is 2147483647`, "more than 3000 elements"}
 }
 
-// untilTrusted waits until the definition of the pizzas trusts the converter, and the API server uses the definition.
+// untilTrusted waits until the definition of the pizzas has the CA bundle of the converter, and the API server uses it.
 func (s *scene) untilTrusted() {
 	s.Helper()
 	s.until("the definition trusts the converter", func(ctx context.Context) error {

@@ -17,7 +17,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// still is a part of the API server's error if a version is removed from a definition too early.
+// still is a text in the API server's error if a version is removed from a definition too early.
 const still = `missing from spec.versions; v1alpha1 was previously a storage version, and must remain in spec.versions ` +
 	`until a storage migration ensures no data remains persisted in v1alpha1 and removes v1alpha1 from status.storedVersions`
 
@@ -54,7 +54,7 @@ func a13(t *testing.T, w *world) {
 	}
 	for name, want := range before {
 		got := s.get(beta, name)
-		got.SetResourceVersion(want.GetResourceVersion()) // The migration has written the pizza.
+		got.SetResourceVersion(want.GetResourceVersion()) // The migration has changed only this field of the pizza.
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: -before, +after:\n%s", name, diff)
 		}
@@ -79,7 +79,7 @@ func a13(t *testing.T, w *world) {
 		return err
 	})
 
-	// An entry of managedFields with the removed version makes every apply fail, until a client clears managedFields:
+	// Every apply fails if managedFields has an entry with the removed version, until a client clears managedFields:
 	// https://issue.k8s.io/111937
 	apply := func() error {
 		return s.apply("kitchen", true, fmt.Sprintf(`{"apiVersion":%q,"kind":"Pizza","metadata":{"name":"p"},"spec":{"toppings":[{"name":"e","quantity":2}]}}`, beta))
@@ -109,7 +109,7 @@ func (s *scene) migrate() *migration.Result {
 	return result
 }
 
-// TestMigrationRace: a migration loses no write that happens while it runs.
+// TestMigrationRace: writes during a migration are not lost.
 func TestMigrationRace(t *testing.T) { each(t, migrationRace) }
 
 func migrationRace(t *testing.T, w *world) {

@@ -1,7 +1,7 @@
 // Package pizza tests the restaurant of examples/pizza with a real API server: its manifests, its webhook, and the
-// statements of the book about both. The tests A1 to A14 follow the chapter of the book; those called TestBook show
-// mistakes of the book's own code. A15 is that a ConversionPolicy converts like the webhook, so all tests run twice:
-// see each.
+// statements of the book about both. The tests A1 to A14 follow the chapter of the book. Tests whose names begin with
+// TestBook show mistakes of the book's code. A15 requires that a ConversionPolicy converts like the webhook, so all
+// tests run with both converters: see each.
 package pizza
 
 import (
@@ -88,21 +88,21 @@ type world struct {
 	env *harness.Env
 	cfg *rest.Config
 	api client.WithWatch
-	// address is the address of the webhook. The tests use it one after the other.
+	// address is the address of the webhook. Only one test uses it at a time.
 	address string
 	// kinds and admission are the manifests with that address.
 	kinds, admission []*unstructured.Unstructured
-	// at is the running webhook; nil if no test needs one. Its log starts empty for each test.
+	// at is the running webhook; nil if none runs. log is its log, cleared for each test.
 	at  *service
 	log journal
 
-	// turn is locked by one test at a time, since all use the definition of the pizzas.
+	// turn is locked by the test that uses this world: all tests use the same definition of the pizzas.
 	turn sync.Mutex
-	// made is the definition of the pizzas as it was created; nil if the next test must create a new one.
+	// made is the definition of the pizzas that an earlier test created; nil if the next test must create a new one.
 	made *definition
 }
 
-// definition is the definition of the pizzas: its manifest, and the API server's answer to the creation.
+// definition is the definition of the pizzas: its manifest, and the object that the API server returned.
 type definition struct {
 	from *unstructured.Unstructured
 	is   *apiextensionsv1.CustomResourceDefinition
@@ -174,26 +174,26 @@ type scene struct {
 	*world
 
 	ns string
-	// end is called at the latest at the end of the test.
+	// end cleans up the scene. It is called at the end of the test, or earlier by the test.
 	end func()
 }
 
-// setting is how a scene differs from the default: a converter for pizzas, and no admission webhook.
+// setting has the differences of a scene from the default, which has a converter for pizzas and no admission webhook.
 type setting struct {
 	// edit changes the definition of the pizzas before it is created.
 	edit func(crd map[string]any)
-	// alone means that there is no converter. The definition belongs to this test only.
+	// alone is for tests without a converter. No other test uses the definition.
 	alone bool
-	// whoever is for tests that read pizzas in one version only, and work with and without a converter.
+	// whoever is for tests that read pizzas in one version only: they work with and without a converter.
 	whoever bool
-	// admission registers the admission webhook, too.
+	// admission also registers the admission webhook.
 	admission bool
-	// toppings exist from the beginning.
+	// toppings are created at the beginning.
 	toppings []string
 }
 
-// begin prepares a scene. If an earlier test has left the definition unchanged and without pizzas, begin does not
-// create it anew, which would take seconds.
+// begin prepares a scene. It uses the definition of an earlier test if it is unchanged and has no pizzas, because a new
+// definition takes seconds.
 func begin(t *testing.T, w *world, as setting) *scene {
 	t.Helper()
 	s := empty(t, w)
@@ -256,8 +256,8 @@ func (s *scene) define(from []*unstructured.Unstructured) {
 	}
 }
 
-// still reports whether the definition of the pizzas comes from one of these manifests and is unchanged, apart from its
-// conversion, and no pizza is left.
+// still reports whether a scene can use the definition of an earlier test: it comes from one of these manifests, is
+// unchanged apart from its conversion, and has no pizzas.
 func (s *scene) still(from []*unstructured.Unstructured) bool {
 	s.Helper()
 	made := s.made
@@ -290,7 +290,7 @@ func (s *scene) leave() {
 	if s.Failed() {
 		s.Logf("the log of the webhook:\n%s\nthe log of the converter:\n%s", s.log.String(), s.by.log())
 	}
-	// In v1alpha1, usually the storage version: there may be no converter.
+	// v1alpha1 is usually the storage version, so this works without a converter.
 	err := s.api.DeleteAllOf(context.WithoutCancel(s.Context()), object(alpha, "Pizza", "", ""), client.InNamespace(s.ns))
 	if err != nil {
 		s.made = nil
@@ -341,19 +341,19 @@ func (s *scene) untilServed() {
 				if crd.Spec.Scope == apiextensionsv1.NamespaceScoped {
 					nobody.SetNamespace(s.ns)
 				}
-				// A list would not do: the API server delays it by a second after the definition is created.
+				// A list is not sufficient: the API server delays it by a second after the creation of the definition.
 				if err := s.api.Get(ctx, client.ObjectKeyFromObject(nobody), nobody); !missing(err, "nobody") {
 					return fmt.Errorf("%s of %s: %w", nobody.GetKind(), v.Name, err)
 				}
 			}
 		}
-		// Another instance in the API server may still use an earlier definition.
+		// Other parts of the API server may still use an earlier definition.
 		probe := s.read(pizza(alpha, "probe", `[a]`))
 		return s.api.Create(ctx, probe, client.DryRunAll)
 	})
 }
 
-// missing reports whether the API server knows the type, and has no object with this name.
+// missing reports whether err means that the API server knows the type but has no object with this name.
 func missing(err error, name string) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && apierrors.IsNotFound(err) && status.Status().Details != nil && status.Status().Details.Name == name
@@ -413,8 +413,7 @@ func (s *scene) admit() {
 	})
 }
 
-// asked returns a webhook configuration that only applies to the pizzas of the namespace, so that it does not affect
-// other tests.
+// asked restricts a webhook configuration to the pizzas of the namespace, so that it does not affect other tests.
 func (s *scene) asked(u *unstructured.Unstructured) *unstructured.Unstructured {
 	u = u.DeepCopy()
 	webhooks := u.Object["webhooks"].([]any)
@@ -437,9 +436,9 @@ func (s *scene) until(what string, try func(context.Context) error) {
 	harness.Eventually(s.T, what, try)
 }
 
-// serving is how a webhook differs from the default.
+// serving has the differences of a webhook from the default.
 type serving struct {
-	// deaf means that the webhook does not watch the toppings.
+	// deaf is true if the webhook does not watch the toppings.
 	deaf bool
 }
 
@@ -451,8 +450,9 @@ type service struct {
 	ended chan error
 }
 
-// serve starts the webhook in this process, and waits until it is ready and the API server trusts it. A deaf webhook
-// never becomes ready, so it only waits until it answers. The webhook also serves later tests, until silence stops it.
+// serve starts the webhook in this process, and waits until the webhook is ready and the API server trusts it. A deaf
+// webhook never becomes ready, so serve only waits until it responds. The webhook continues to run for later tests,
+// until silence stops it.
 func (s *scene) serve(as serving) {
 	s.Helper()
 	log := s.log.logger()

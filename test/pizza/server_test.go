@@ -39,8 +39,8 @@ func TestManifests(t *testing.T) {
 	t.Parallel()
 	byServer.take(t)
 	s := empty(t, byServer)
-	s.silence() // Another webhook uses the address in this test.
-	s.clear()   // The manifests bring their own definitions.
+	s.silence() // The test uses the webhook's address itself.
+	s.clear()   // The manifests contain the definitions.
 	out, err := s.kubectlIn("apply", "-k", "examples/pizza/manifests/cluster")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -109,7 +109,7 @@ func TestManifests(t *testing.T) {
 	if p := service.Spec.Ports[0]; p.Port != 443 || p.TargetPort.IntValue() != 8443 {
 		t.Errorf("the Service maps %d to %s", p.Port, p.TargetPort.String())
 	}
-	// Applying all manifests again reverts nothing.
+	// A second apply of all manifests must not revert changes.
 	if out, err := s.kubectlIn("apply", "-k", "examples/pizza/manifests/cluster"); err != nil || strings.Contains(out, " created") {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -124,7 +124,7 @@ func TestManifests(t *testing.T) {
 }
 
 // TestRendered: Kubernetes knows all fields of the rendered manifests. With cert-manager, the webhook has no rights to
-// certificates and CA bundles.
+// write certificates and CA bundles.
 func TestRendered(t *testing.T) {
 	t.Parallel()
 	known, _ := schema.New(nil)
@@ -155,8 +155,8 @@ func TestRendered(t *testing.T) {
 	}
 }
 
-// TestCommand runs the program of the webhook until SIGTERM. The shutdown is slow, to let clients notice it. So the
-// program has its own address and Secret, and other tests take their turn meanwhile.
+// TestCommand runs the program of the webhook until SIGTERM. The shutdown takes long, because clients must notice it.
+// So the program has its own address and Secret, and other tests can run meanwhile.
 func TestCommand(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "pizza-crd-webhook")
@@ -249,7 +249,7 @@ func (s *scene) conversion() *apiextensionsv1.WebhookClientConfig {
 	return crd.Spec.Conversion.Webhook.ClientConfig
 }
 
-// asks returns the URL of the conversion webhook for pizzas.
+// asks returns the URL at which the API server calls the conversion webhook for pizzas.
 func (s *scene) asks() string {
 	s.Helper()
 	return *s.conversion().URL

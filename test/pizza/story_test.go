@@ -82,7 +82,7 @@ func unconverted(crd map[string]any) {
 	crd["spec"].(map[string]any)["conversion"] = map[string]any{"strategy": "None"}
 }
 
-// TestA3: the same object is read in both versions.
+// TestA3: the same object can be read in both versions.
 func TestA3(t *testing.T) { each(t, a3) }
 
 func a3(t *testing.T, w *world) {
@@ -110,7 +110,7 @@ func a3(t *testing.T, w *world) {
 	}
 }
 
-// TestA4: extra cheese becomes a quantity, and is stored in the form of the storage version.
+// TestA4: repeated cheese becomes a quantity, and the object is stored in the storage version.
 func TestA4(t *testing.T) { each(t, a4) }
 
 func a4(t *testing.T, w *world) {
@@ -140,7 +140,7 @@ func a5(t *testing.T, w *world) {
 	s.must(s.api.Create(t.Context(), s.file("margherita-pizza.yaml")))
 	d, err := discovery.NewDiscoveryClientForConfig(s.cfg)
 	s.must(err)
-	s.until("v1beta1 is preferred", func(context.Context) error { // Discovery is updated a moment later.
+	s.until("v1beta1 is preferred", func(context.Context) error { // The API server updates discovery only after a moment.
 		groups, err := d.ServerGroups()
 		if err != nil {
 			return err
@@ -292,13 +292,13 @@ func a10(t *testing.T, w *world) {
 	}
 }
 
-// TestA10Schemaless: the conversion enforces the limit, too, if the schema does not.
+// TestA10Schemaless: the conversion enforces the limit of quantities even if the schema does not.
 func TestA10Schemaless(t *testing.T) { each(t, a10Schemaless) }
 
 func a10Schemaless(t *testing.T, w *world) {
 	s := begin(t, w, setting{})
-	// The schema is changed last: a policy that cannot convert all objects that the schema allows is not put into
-	// service.
+	// The schema is changed last: a policy must be able to convert all objects that the schema allows. Otherwise it is
+	// not used.
 	s.must(s.update(func(crd *apiextensionsv1.CustomResourceDefinition) {
 		spec := crd.Spec.Versions[1].Schema.OpenAPIV3Schema.Properties["spec"]
 		list := spec.Properties["toppings"]
@@ -322,7 +322,7 @@ func a10Schemaless(t *testing.T, w *world) {
 	}
 }
 
-// TestA14: the API server calls a webhook without side effects in a dry run, too. If the webhook does not know the
+// TestA14: the API server also calls a webhook without side effects in a dry run. If the webhook does not know the
 // toppings yet, failurePolicy decides.
 func TestA14(t *testing.T) { each(t, a14) }
 

@@ -17,17 +17,17 @@ import (
 	"refract.dev/test/harness"
 )
 
-// TestA11: the converter understands all versions of reviews.
+// TestA11: the converter accepts all versions of ConversionReviews.
 func TestA11(t *testing.T) { each(t, a11) }
 
 func a11(t *testing.T, w *world) {
 	for name, versions := range w.by.reviews() {
-		// For two seconds after the API server has loaded a definition, it accepts no creations. So each subtest uses
-		// one definition for all checks.
+		// A new definition delays the first creations by two seconds. So each subtest uses one definition for all
+		// checks.
 		t.Run(name, func(t *testing.T) {
 			s := begin(t, w, setting{toppings: []string{"tomato", "mozzarella", "salami"}, edit: func(crd map[string]any) {
 				webhook, ok, err := unstructured.NestedMap(crd, "spec", "conversion", "webhook")
-				if err == nil && ok { // Without a webhook in the definition, the converter sets the versions itself.
+				if err == nil && ok { // Without a webhook, the converter writes spec.conversion itself.
 					s := []any{}
 					for _, v := range versions {
 						s = append(s, v)
@@ -79,8 +79,8 @@ func a11(t *testing.T, w *world) {
 	}
 }
 
-// TestA12: while no converter runs, stored objects can be read in their own version. After a restart of the converter
-// or a new certificate, conversions work without further restarts.
+// TestA12: while no converter runs, objects can be read in their stored version. After a restart of the converter or a
+// new certificate, conversions work without a restart of the API server.
 func TestA12(t *testing.T) { each(t, a12) }
 
 func a12(t *testing.T, w *world) {
@@ -102,7 +102,7 @@ func a12(t *testing.T, w *world) {
 	s.must(err)
 	s.must(s.api.Delete(t.Context(), certificate))
 	s.until("the certificate is renewed", func(context.Context) error {
-		s.converts() // Conversions work all the time.
+		s.converts() // Conversions must not fail meanwhile.
 		if bytes.Equal(before.Raw, s.presented(at.Host).Raw) {
 			return errSame
 		}

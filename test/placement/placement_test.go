@@ -1,4 +1,5 @@
-// Package placement tests, with processes, a hub and simulated members, that mistakes in policies change nothing on the fleet before an approval.
+// Package placement tests that mistakes in policies change no cluster before a user approves them. It uses processes, a
+// hub and simulated members.
 package placement
 
 import (
@@ -120,7 +121,7 @@ func (f *fleet) holds(want int) error {
 	return nil
 }
 
-// waiting waits until the reports on the objects of a type say that they wait.
+// waiting waits until the Propagations of all objects of a type report that they wait for approval, with these texts.
 func (f *fleet) waiting(resource, leaves, joins string) {
 	f.Helper()
 	harness.Eventually(f, resource+" wait for approval", func(context.Context) error {
@@ -175,8 +176,8 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: everything}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: tenant}]
 `
 
-// TestMistakesWait makes two mistakes in policies of ten objects each on thirty members: a clusterSelector that matches no
-// cluster, and an emptied placement.
+// TestMistakesWait makes mistakes in two policies, each of ten objects, on thirty members: a clusterSelector that
+// matches no cluster, and an empty placement.
 func TestMistakesWait(t *testing.T) {
 	f := start(t)
 	f.kubectl("", "create", "namespace", "shop")
@@ -193,7 +194,7 @@ func TestMistakesWait(t *testing.T) {
 	f.kubectl(strings.Join(all, "---"), "apply", "-f", "-")
 	f.copies("the objects are placed", objects*size+objects)
 
-	// The response to the deletion of an override policy names the changes that are taken back.
+	// The response to the deletion of an override policy warns that its changes are reverted.
 	f.says("the deletion of the override policy", f.kubectl("", "delete", "overridepolicy", "region", "-n", "shop"),
 		"Warning: the overrides of this policy are reverted: this changes 10 ConfigMaps on 30 clusters")
 	harness.Eventually(t, "the deletion is an event", func(context.Context) error {
@@ -210,7 +211,7 @@ func TestMistakesWait(t *testing.T) {
 		return nil
 	})
 
-	// refract diff announces the effect of a typo before the write, and the API server at the write.
+	// refract diff warns of the effect of a typo, and so does the API server at the write.
 	typo := strings.Replace(policies, "region: eu}}\n", "region: ue}}\n", 1)
 	file := filepath.Join(t.TempDir(), "typo.yaml")
 	if err := os.WriteFile(file, []byte(strings.Split(typo, "---")[0]), 0o600); err != nil {
@@ -241,7 +242,7 @@ func TestMistakesWait(t *testing.T) {
 	f.rejects("this is not what waits for approval", "annotate", "propagationpolicy", "all", "-n", "shop", says, "--as=tenant")
 	f.rejects("this is not what waits for approval", "annotate", "propagation", "web-0.configmaps", "-n", "shop", says, "--as=tenant")
 
-	// Waiting changes still wait after other controllers have taken over.
+	// Changes still wait for approval after other controllers have taken over.
 	f.run("second")
 	f.unchanged(applied, deleted)
 	if is := f.token("all", objects, ""); is != token {
@@ -260,7 +261,7 @@ func TestMistakesWait(t *testing.T) {
 	}
 	f.copies("the approved copies are created", objects*size)
 
-	// The same mistake a second time: an object names a policy that selects no cluster.
+	// The same mistake again: a policy selects no cluster.
 	f.kubectl(strings.Split(policies, "---")[0], "apply", "-f", "-")
 	f.copies("the typo is corrected", 2*objects*size)
 	token = ""
@@ -307,7 +308,8 @@ func (f *fleet) rejects(want string, args ...string) {
 	}
 }
 
-// token waits until the policy has a token for this number of objects that differs from the token before, and returns the new token.
+// token waits until the policy asks for the approval of a change of this number of objects with a token other than
+// before, and returns the new token.
 func (f *fleet) token(policy string, want int, before string) (token string) {
 	f.Helper()
 	harness.Eventually(f, policy+" asks to be approved", func(context.Context) error {
@@ -324,7 +326,7 @@ func (f *fleet) token(policy string, want int, before string) (token string) {
 	return token
 }
 
-// number returns the approval of the change to another region in earlier versions: any client can compute it before the change.
+// number returns the approval that earlier versions used: a number that any client can compute before the change.
 func (f *fleet) number(region string) string {
 	f.Helper()
 	out := f.kubectl("", "get", "propagationpolicy", "all", "-n", "shop", "-o", "json")
@@ -352,7 +354,7 @@ func (f *fleet) number(region string) string {
 	return d.Held.Number
 }
 
-// unchanged fails the test if a member gets a write within some seconds.
+// unchanged fails the test if a member gets a write in the next seconds.
 func (f *fleet) unchanged(applied, deleted int64) {
 	f.Helper()
 	harness.Consistently(f, "nothing is written to a member", quiet, func(context.Context) error {

@@ -36,7 +36,8 @@ func TestMain(m *testing.M) { harness.Main(m, harness.Topology{}, nil) }
 // namespaces are the namespaces of users.
 var namespaces = []string{"myns", "elsewhere"}
 
-// database is the policy of the proposal's first example, unchanged except for the group: the port is a number.
+// database is the policy of the proposal's first example, unchanged except for the API group. As in the proposal, the
+// port is a number.
 const database = `
 kind: ServiceInjectionPolicy
 apiVersion: refract.dev/v1beta1
@@ -49,7 +50,7 @@ spec:
   volumes: [{name: cache-volume, emptyDir: {}}]
 `
 
-// website is the pod in the same example of the proposal as database.
+// website is the pod in the proposal's first example, as database is the policy in it.
 const website = `
 apiVersion: v1
 kind: Pod
@@ -61,7 +62,7 @@ spec:
   containers: [{name: website, image: ecorp/website, ports: [{containerPort: 80}]}]
 `
 
-// guestbook is a pod of the ReplicaSet in the second example; tier is the policy of that example.
+// guestbook is a pod of the ReplicaSet in the proposal's second example. tier is the policy of that example.
 const (
 	guestbook = `
 apiVersion: v1
@@ -180,7 +181,7 @@ func (w *world) must(t *testing.T, stdin string, args ...string) string {
 	return out
 }
 
-// create creates a pod, or tries this in a dry run, and returns the resulting pod.
+// create creates a pod, or sends a dry run if args contains it, and returns the resulting pod.
 func (w *world) create(t *testing.T, text string, args ...string) *corev1.Pod {
 	t.Helper()
 	out := w.must(t, text, append([]string{"create", "-o", "json", "-f", "-"}, args...)...)
@@ -191,7 +192,7 @@ func (w *world) create(t *testing.T, text string, args ...string) *corev1.Pod {
 	return pod
 }
 
-// asks waits until the webhook configuration covers exactly these resources.
+// asks waits until the rules of the webhook configuration have exactly these resources.
 func (w *world) asks(t *testing.T, what string, want ...string) {
 	t.Helper()
 	harness.Eventually(t, what, func(context.Context) error {
@@ -212,7 +213,7 @@ func (w *world) asks(t *testing.T, what string, want ...string) {
 	})
 }
 
-// injects waits until a pod in a dry run has DB_PORT, or does not have it.
+// injects waits until a dry run of a pod shows the variable DB_PORT or, if want is false, does not show it.
 func (w *world) injects(t *testing.T, pod string, want bool) {
 	t.Helper()
 	harness.Eventually(t, fmt.Sprintf("DB_PORT is injected: %t", want), func(context.Context) error {
@@ -367,8 +368,8 @@ spec: {selector: {}, env: [{name: TERM, value: xterm}], containers: {ephemeralCo
 	w.asks(t, "it asks about pods alone", "serviceinjectionpolicies", "pods")
 }
 
-// restored damages the webhook configuration so that the API server would not call the webhook. The program must
-// restore it.
+// restored changes the webhook configuration so that the API server would not call the webhook. The program must
+// restore the configuration.
 func (w *world) restored(t *testing.T) {
 	for reason, args := range map[string][]string{
 		"Deleted.":  {"delete"},

@@ -19,7 +19,7 @@ import (
 	"refract.dev/fleet/hub"
 )
 
-// trusted is a user that may write references to objects that it may not read.
+// trusted is a user who may write references to objects without the right to read them.
 const trusted = "system:serviceaccount:gitops:applier"
 
 // ofAuthors is the namespace of a test. Bob and trusted may write policies and Services in it, and may read no Secret.
@@ -137,7 +137,7 @@ func (w *authors) read(t *testing.T, namespace, name string) *refractv1beta1.Ser
 	return p
 }
 
-// spoiler makes pods with a certain volume invalid, like an API server that is older than Refract might.
+// spoiler is an admission policy that rejects pods with a certain volume, as an older API server would.
 const spoiler = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingAdmissionPolicy
@@ -161,7 +161,7 @@ metadata: {name: spoiler}
 spec: {policyName: spoiler}
 `
 
-// numbers: a number in a policy is stored as the text that containers get.
+// numbers: a number in a policy is stored as a string, the type of variables in containers.
 func (w *authors) numbers(t *testing.T) {
 	ns := w.place(t)
 	const proposal = `
@@ -309,8 +309,8 @@ func (w *authors) finalizers(t *testing.T) {
 	w.takes(t, "Bob may remove the finalizer.", "", nil, "patch", "sip", "held", "-n", ns, "--as=bob", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
 }
 
-// services: a Service's annotations may name only Secrets and ConfigMaps that their author may read. This is checked at
-// the write of the annotations.
+// services: a Service's annotations may name only Secrets and ConfigMaps that their author may read. The webhook checks
+// this when the annotations are written.
 func (w *authors) services(t *testing.T) {
 	ns := w.place(t)
 	many := make([]string, 17)
@@ -400,7 +400,7 @@ func (w *authors) services(t *testing.T) {
 		service(ns, "db-much", `{refract.dev/env-from: "`+strings.Join(many, ",")+`"}`), nil, "create", "-f", "-")
 }
 
-// implicit: the status of a policy follows its Service, and fields of other writers stay.
+// implicit: Refract updates the status of a policy when its Service changes, and keeps the fields of other writers.
 func (w *authors) implicit(t *testing.T) {
 	ns := w.place(t)
 	w.takes(t, "A missing Service, perhaps a typo, causes a warning.", policy(ns, "db", `service: db, implicit: true, env: [{name: OWN, value: 1}]`),
@@ -426,7 +426,7 @@ func (w *authors) implicit(t *testing.T) {
 			}
 			return nil
 		})
-		if took := time.Since(begun); took > 20*time.Second { // It takes a second on an idle machine.
+		if took := time.Since(begun); took > 20*time.Second { // A check takes a second on an idle machine.
 			t.Errorf("Waiting until %s: it took %s", reason, took)
 		}
 	}
@@ -459,8 +459,8 @@ func (w *authors) implicit(t *testing.T) {
 	}
 }
 
-// consumers: the author of a policy chooses the pods that get the references of a Service, and so needs the right to
-// read them.
+// consumers: the author of a policy chooses the pods that get the references of a Service, and so must have the right
+// to read the referenced objects.
 func (w *authors) consumers(t *testing.T) {
 	ns := w.place(t)
 	w.takes(t, "A Service names a Secret.", service(ns, "db", `{refract.dev/env-from: secret/db-cred, refract.dev/derive: port}`), nil, "create", "-f", "-")
@@ -527,7 +527,7 @@ func (w *authors) forged(t *testing.T) {
 	})
 }
 
-// mountable: a ServiceAccount may be limited to certain Secrets.
+// mountable: an annotation may limit a ServiceAccount to certain Secrets.
 func (w *authors) mountable(t *testing.T) {
 	ns := w.place(t)
 	w.takes(t, "The ServiceAccount may mount no Secret.",

@@ -1,5 +1,5 @@
-// Package rollout tests on real control planes that a change reaches clusters wave by wave: a hub, six members whose
-// Pods become ready or not depending on the tag of their image, and the controllers as users run them.
+// Package rollout tests on real control planes that a change reaches clusters wave by wave. It has a hub and six
+// members, and runs the controllers as users do. The tag of an image decides whether Pods become ready.
 package rollout
 
 import (
@@ -79,7 +79,7 @@ func apply(t *testing.T, ns string, manifests ...string) {
 	kubectl(t, "hub", strings.ReplaceAll(strings.Join(manifests, "\n---\n"), "NS", ns), "apply", "--server-side", "--force-conflicts", "-f", "-")
 }
 
-// shop is a Deployment on all clusters that obeys a rollout policy.
+// shop is a Deployment on all clusters with a rollout policy.
 const shop = `
 apiVersion: v1
 kind: Namespace
@@ -106,7 +106,7 @@ spec:
       containers: [{name: web, image: "shop:1"}]
 `
 
-// careful is the rollout policy: first one cluster, then Europe after an approval, then the rest.
+// careful is the rollout policy: first one cluster, then the clusters in Europe after an approval, then the rest.
 const careful = `
 apiVersion: refract.dev/v1alpha1
 kind: RolloutPolicy
@@ -138,7 +138,7 @@ func rollout(ctx context.Context, ns string) (*refractv1alpha1.RolloutStatus, er
 	return p.Status.Rollout, nil
 }
 
-// reaches waits until the rollout has a phase, and satisfies is; it returns the status.
+// reaches waits until the rollout has a phase and the function is returns true for its status. It returns the status.
 func reaches(t *testing.T, ns string, phase refractv1alpha1.RolloutPhase, is func(*refractv1alpha1.RolloutStatus) bool) *refractv1alpha1.RolloutStatus {
 	t.Helper()
 	var got *refractv1alpha1.RolloutStatus
@@ -154,7 +154,7 @@ func reaches(t *testing.T, ns string, phase refractv1alpha1.RolloutPhase, is fun
 	return got
 }
 
-// complete waits until every cluster has the present object.
+// complete waits until the change has reached every cluster.
 func complete(t *testing.T, ns string) {
 	t.Helper()
 	d := &appsv1.Deployment{}
@@ -164,7 +164,7 @@ func complete(t *testing.T, ns string) {
 	reaches(t, ns, refractv1alpha1.RolloutComplete, func(s *refractv1alpha1.RolloutStatus) bool { return s.Target.Generation == d.Generation })
 }
 
-// history is the list of images that each member's copy has had, with their times.
+// history records the images of each member's copy, with their times.
 type history struct {
 	mu   sync.Mutex
 	seen map[string][]image // By member.
@@ -175,7 +175,7 @@ type image struct {
 	at   time.Time
 }
 
-// watching records the copies of a namespace until the test ends.
+// watching records the images of a namespace's copies until the test ends.
 func watching(t *testing.T, ns string) *history {
 	t.Helper()
 	h := &history{seen: map[string][]image{}}
@@ -233,7 +233,7 @@ func (h *history) see(member, name string) {
 	}
 }
 
-// had returns the members that ever had an image, sorted.
+// had returns the members whose copy has had an image at any time, sorted.
 func (h *history) had(name string) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -247,7 +247,7 @@ func (h *history) had(name string) []string {
 	return members
 }
 
-// since returns the last time at which a member got an image; the zero time if it never did.
+// since returns the last time at which a member's copy got an image; the zero time if it never did.
 func (h *history) since(member, name string) time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -279,7 +279,7 @@ func approve(t *testing.T, ns string) {
 	}
 }
 
-// awaits waits until a rollout waits for an approval, with this number of clusters done.
+// awaits waits until a rollout asks for an approval and this number of clusters are done.
 func awaits(t *testing.T, ns string, done int) {
 	t.Helper()
 	reaches(t, ns, refractv1alpha1.RolloutWaiting, func(s *refractv1alpha1.RolloutStatus) bool { return s.Awaits != "" && len(s.Done) == done })

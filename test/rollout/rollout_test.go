@@ -102,7 +102,8 @@ func TestWaves(t *testing.T) {
 	})
 }
 
-// TestStopped: a user who waits for a rollout gets the reason as soon as the rollout halts, and can resume it to try the same content again.
+// TestStopped: a user who waits for a rollout learns the reason as soon as the rollout halts, and can resume it to
+// retry the same content.
 func TestStopped(t *testing.T) {
 	ns := namespace(t)
 	h := watching(t, ns)
@@ -126,8 +127,8 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// TestHeld: a cluster keeps the good content until its turn, in spite of drift, a deleted copy, a cluster that leaves and rejoins, an unreachable cluster, and
-// a second edit.
+// TestHeld: a cluster keeps the previous content until its wave, in spite of drift, a deleted copy, a cluster that
+// leaves and rejoins, an unreachable cluster, and a second edit.
 func TestHeld(t *testing.T) {
 	ns := namespace(t)
 	h := watching(t, ns)
@@ -174,11 +175,11 @@ func TestHeld(t *testing.T) {
 	if err := env.Playground.Halt("member-4", playground.APIServer); err != nil {
 		t.Fatal(err)
 	}
-	// A second edit during the first rollout begins at the first wave.
+	// A second edit during a rollout starts again with the first wave.
 	release(t, ns, "shop:3")
 	h.has(t, "member-2", "shop:3")
 	awaits(t, ns, 1)
-	approve(t, ns) // The wave is Europe, and member-4 is unreachable.
+	approve(t, ns) // The wave has the clusters in Europe, one of which, member-4, is unreachable.
 	awaits(t, ns, 2)
 	approve(t, ns)
 	s := reaches(t, ns, refractv1alpha1.RolloutComplete, nil)
@@ -195,8 +196,8 @@ func TestHeld(t *testing.T) {
 	reaches(t, ns, refractv1alpha1.RolloutComplete, func(s *refractv1alpha1.RolloutStatus) bool { return len(s.Offline) == 0 })
 }
 
-// TestReplaced: an object that is deleted and recreated, and an object whose Propagation is lost while no controller runs, reach the clusters wave by wave,
-// beginning with the content that the clusters hold.
+// TestReplaced: an object is deleted and recreated, or its Propagation is lost while no controller runs. The object
+// still reaches the clusters wave by wave, and the other clusters keep their content meanwhile.
 func TestReplaced(t *testing.T) {
 	ns := namespace(t)
 	h := watching(t, ns)
@@ -240,12 +241,12 @@ func TestReplaced(t *testing.T) {
 	canary("shop:3", func(s *refractv1alpha1.RolloutStatus) bool { return s.LastGood.Name == "found" })
 }
 
-// brief is the lease duration for controllers that are killed: the failover delay. A replica that cannot renew its Lease for two thirds of this time ends, as
-// on a busy machine.
+// brief is the lease duration of controllers that a test kills: their failover delay. A replica that cannot renew its
+// Lease for two thirds of this time ends, which may also happen on a busy machine.
 const brief = "8s"
 
-// TestKilled kills the controllers again and again during one rollout. No cluster gets the change early, and none waits longer than a replica without
-// leadership explains.
+// TestKilled kills the controllers again and again during one rollout. No cluster may get the change early. A cluster
+// may wait longer only as long as no replica leads.
 func TestKilled(t *testing.T) {
 	ns := namespace(t)
 	h := watching(t, ns)
@@ -269,10 +270,10 @@ spec:
 	t.Cleanup(func() { restart(t, syscall.SIGTERM) })
 	release(t, ns, "shop:2")
 	random := rand.New(rand.NewPCG(1, 2))
-	var led []interval // The times with a leading replica.
+	var led []interval // The times during which a replica led.
 	for range times {
 		began := restart(t, syscall.SIGKILL, "--lease-duration", brief)
-		<-time.After(time.Duration(random.IntN(2500)) * time.Millisecond) // The kill comes at a random time.
+		<-time.After(time.Duration(random.IntN(2500)) * time.Millisecond) // The controllers are killed at a random time.
 		led = append(led, interval{began, time.Now()})
 	}
 	led = append(led, interval{restart(t, syscall.SIGKILL), time.Now().Add(time.Hour)})
@@ -288,10 +289,10 @@ spec:
 	}
 }
 
-// interval is a time with a leading replica.
+// interval is a time during which a replica led.
 type interval struct{ from, to time.Time }
 
-// due returns the first moment from a time on at which a replica led.
+// due returns the first time, from at on, at which a replica led.
 func due(at time.Time, led []interval) time.Time {
 	for _, i := range led {
 		if i.to.After(at) {
@@ -304,7 +305,8 @@ func due(at time.Time, led []interval) time.Time {
 	return at
 }
 
-// restart ends the controllers with a signal and starts them again. It returns the time at which they lead.
+// restart ends the controllers with a signal and starts them again. It returns the time at which the new controllers
+// lead.
 func restart(t *testing.T, signal syscall.Signal, args ...string) time.Time {
 	t.Helper()
 	if err := controllers.Stop(signal); err != nil {
@@ -325,7 +327,7 @@ func restart(t *testing.T, signal syscall.Signal, args ...string) time.Time {
 	return time.Now()
 }
 
-// TestLeaderKilled runs two replicas. The leading one is killed each time a wave was opened.
+// TestLeaderKilled runs two replicas, and kills the leading one after the start of each wave.
 func TestLeaderKilled(t *testing.T) {
 	ns := namespace(t)
 	h := watching(t, ns)
@@ -406,8 +408,8 @@ func holder(t *testing.T) string {
 	return kubectl(t, "hub", "", "get", "lease", "refract-leader", "-n", corev1alpha1.SystemNamespace, "-o", "jsonpath={.spec.holderIdentity}")
 }
 
-// TestFloor: the policy that a namespace names (its floor) applies to all objects in it. Users of the namespace can neither leave the floor nor give its
-// approvals. A deleted floor still applies.
+// TestFloor: a namespace names a policy, its floor, that applies to all objects in it. Users of the namespace cannot
+// remove the floor or give its approvals. The floor continues to apply after the deletion of the policy.
 func TestFloor(t *testing.T) {
 	ns := namespace(t)
 	h := watching(t, ns)
@@ -433,12 +435,13 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: team}]
 `)
 	complete(t, ns)
 	// The team writes its own policy, which would send changes to all clusters at once.
-	harness.Eventually(t, "the team may write rollout policies", func(context.Context) error { // The roles are aggregated after a moment.
+	harness.Eventually(t, "the team may write rollout policies", func(context.Context) error { // The new role takes a moment.
 		_, err := env.Kubectl("hub", strings.ReplaceAll("{apiVersion: refract.dev/v1alpha1, kind: RolloutPolicy, metadata: {name: careful, namespace: NS}, spec: {}}", "NS", ns),
 			"apply", "--as=team", "-f", "-")
 		return err
 	})
-	// An approval without a waiting rollout is rejected: before the object has a rollout, and before this rollout waits.
+	// An approval is rejected while no rollout waits for one: before the object has a rollout, and while the rollout
+	// runs.
 	kubectl(t, "hub", "", "create", "configmap", "tried", "-n", ns)
 	kubectl(t, "hub", "", "annotate", "configmap", "tried", "-n", ns, "kubeadmiral.io/dry-run=true")
 	kubectl(t, "hub", "", "label", "configmap", "tried", "-n", ns, "kubeadmiral.io/propagation-policy-name=everywhere")
@@ -489,8 +492,8 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: team}]
 	complete(t, ns)
 }
 
-// TestHealth: a cluster is done only when the policy's condition on the copy is true there. This also holds for kinds without a status, and for a replica that
-// has just started.
+// TestHealth: a cluster is done only when the policy's condition is true for the copy there. This also holds for kinds
+// without a status, and after a restart of the controllers.
 func TestHealth(t *testing.T) {
 	ns := namespace(t)
 	h := watching(t, ns)
@@ -531,7 +534,7 @@ spec:
 			}
 		}
 	}
-	says("Complete: ") // The condition is not evaluated before a change.
+	says("Complete: ") // Before a change, nothing evaluates the condition.
 
 	release(t, ns, "shop:2")
 	apply(t, ns, strings.ReplaceAll(settings, "VALUE", "blue"))
@@ -560,7 +563,7 @@ spec:
 	}
 }
 
-// TestFollowers: objects that travel with an object change with it, in the same wave, and are reverted with it.
+// TestFollowers: objects that follow a workload change with it, in the same wave, and are reverted with it.
 func TestFollowers(t *testing.T) {
 	ns := namespace(t)
 	h := watching(t, ns)
@@ -606,7 +609,7 @@ func TestFollowers(t *testing.T) {
 	reaches(t, ns, refractv1alpha1.RolloutComplete, leads)
 	are("blue", "blue", "blue", "blue", "blue", "blue")
 
-	// Both change, and the Deployment cannot become ready.
+	// Both objects change, and the Deployment cannot become ready.
 	apply(t, ns, with("shop:broken", "green")...)
 	reaches(t, ns, refractv1alpha1.RolloutReverted, nil)
 	are("blue", "blue", "blue", "blue", "blue", "blue")
@@ -614,7 +617,7 @@ func TestFollowers(t *testing.T) {
 		t.Errorf("members that had the broken content: -want, +got:\n%s", diff)
 	}
 
-	// Both change, and both are good: no cluster has only one of the changes.
+	// Both objects change, and both work: no cluster has only one of the changes.
 	apply(t, ns, with("shop:2", "white")...)
 	awaits(t, ns, 1)
 	are("blue", "white", "blue", "blue", "blue", "blue")
@@ -624,8 +627,8 @@ func TestFollowers(t *testing.T) {
 	complete(t, ns)
 }
 
-// TestSecret changes a Secret: the hub stores its former content so that only users with the right to read Secrets can read it. Clusters keep the former
-// content until their turn.
+// TestSecret changes a Secret. The hub stores the former content so that only users with the right to read Secrets can
+// read it. Clusters keep the former content until their wave.
 func TestSecret(t *testing.T) {
 	ns := namespace(t)
 	const secret = `

@@ -25,8 +25,9 @@ import (
 	"refract.dev/test/harness"
 )
 
-// TestViewGuesses lets a user with the role view on the whole hub read all permitted objects, and try all PINs against them. Neither a Secret that obeys a
-// rollout policy nor another Secret reveals its present or former PIN.
+// TestViewGuesses: a user with the role view on the whole hub reads all permitted objects, and tries to confirm every
+// possible PIN with them. The objects must not reveal the current or a former PIN of a Secret, with or without a
+// rollout policy.
 func TestViewGuesses(t *testing.T) {
 	ns := namespace(t)
 	const (
@@ -82,7 +83,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: viewer-NS}]
 	}
 }
 
-// shortest is the number of digits of a hash that are not found by chance.
+// shortest is the number of digits of a hash from which a match is not a coincidence.
 const shortest = 12
 
 // seenBy returns all objects of the hub that a user can read, as JSON.
@@ -135,7 +136,7 @@ func seenBy(ctx context.Context, user string) (string, error) {
 	return strings.Join(all, "\n"), nil
 }
 
-// guessedFrom tries all PINs for a Secret, and returns those that a text confirms.
+// guessedFrom tries all PINs for a Secret, and returns the PINs that a text reveals.
 func guessedFrom(t *testing.T, text, ns, name string) (found []string) {
 	t.Helper()
 	var is unstructured.Unstructured

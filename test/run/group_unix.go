@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// apart puts a command and its children into a process group of their own, so that they get signals together, but none
-// from the terminal.
+// apart puts a command and its children into a separate process group. So all of them get the signals of this program
+// together, and none from the terminal.
 func apart(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
 // signalAll sends a signal to the process group of the command.

@@ -22,19 +22,19 @@ const (
 type kind int
 
 const (
-	none  kind = iota // Not run: no tests, or tests with a target of their own.
-	plain             // Without control planes and without the race detector.
+	none  kind = iota // Not run here: the package has no tests, or its tests have their own make target.
+	plain             // Without control planes and the race detector.
 	race              // With the race detector.
 	alive             // With control planes.
 )
 
-// serial are packages with goroutines that are tested without the race detector: their tests process hundreds of
-// fleets, or start the command hundreds of times, one after the other, for minutes. Other tests cover the called code
-// with the detector.
+// serial lists packages with goroutines that are tested without the race detector. Their tests work in sequence and
+// take minutes: they process hundreds of fleets, or run the command hundreds of times. Other tests cover the called
+// code with the race detector.
 var serial = []string{module + "test/generate", module + "test/offline", module + "test/simulate", module + "test/ui", module + "internal/cli"}
 
-// sequential are tests without goroutines, in packages that have goroutines elsewhere. The race detector would find
-// nothing in them, and would take minutes for it: they run without it.
+// sequential lists tests without goroutines in packages that have goroutines elsewhere. They run without the race
+// detector, which would find nothing in them and would take minutes.
 var sequential = map[string]string{
 	module + "conversion/policy": "TestRandomPolicies",
 	module + "fleet/member":      "TestHostileAnswers",
@@ -42,8 +42,8 @@ var sequential = map[string]string{
 	module + "injection/restart": "TestRandomWorlds",
 }
 
-// onNode has the tests on a Node, inBrowser those in a browser. elsewhere are the packages with a target of their own:
-// these two and the benchmarks.
+// onNode is the package with tests on a Node, inBrowser the package with tests in a browser. elsewhere has the packages
+// with their own make targets: these two and the benchmarks.
 const (
 	onNode    = module + "test/node"
 	inBrowser = module + "test/browser"
@@ -51,8 +51,8 @@ const (
 
 var elsewhere = []string{module + "test/bench", onNode, inBrowser}
 
-// longest are the slowest live packages, in the order of their start. They begin first, so that none runs alone at the
-// end. Packages that mostly wait are next to packages that mostly compute.
+// longest are the slowest live packages. They start first and in this order, so that none of them runs alone at the
+// end. The order alternates between packages that mostly wait and packages that mostly compute.
 var longest = []string{"test/rollout", "test/drills", "test/injection", "test/e2e", "test/kinds", "test/conversion", "test/installation", "test/pizza"}
 
 // pkg is the output of `go list` for a package.
@@ -95,7 +95,7 @@ func goTool() string { return cmp.Or(os.Getenv("GO"), "go") }
 // concurrent matches goroutines and synchronization in source text.
 var concurrent = regexp.MustCompile(`(?m)^\s*go (func|[a-z])|\.Go\(|"sync"|"sync/atomic"|\.Parallel\(\)|"golang\.org/x/sync`)
 
-// find returns the way to test the package.
+// find determines how the package is tested.
 func (p *pkg) find() (kind, error) {
 	tests := slices.Concat(p.TestGoFiles, p.XTestGoFiles)
 	switch {
@@ -118,7 +118,7 @@ func (p *pkg) find() (kind, error) {
 	return plain, nil
 }
 
-// ofKind returns the import paths of the packages of these kinds. Live packages are in the order of their start.
+// ofKind returns the import paths of the packages of these kinds, live packages in the order of their start.
 func ofKind(all []pkg, kinds ...kind) (paths []string) {
 	for i := range all {
 		if slices.Contains(kinds, all[i].kind) {

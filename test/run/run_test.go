@@ -83,12 +83,12 @@ func TestShow(t *testing.T) {
 	}
 }
 
-// TestRuntimeFault: a package whose process ended by a fault of Go's runtime runs once more, and no other package does.
+// TestRuntimeFault: a package whose process ended by a fault of Go's runtime runs once more. Other packages do not.
 func TestRuntimeFault(t *testing.T) {
 	const says = "fmt.Println(\"" + runtimeFault + " runtime.systemstack\")"
 	cases := map[string]struct {
 		reason, first string
-		another       string // Statements of a test in another package.
+		another       string // Statements of a test in a second package.
 		fails         bool
 	}{
 		"Fault":    {"The results of the package are unknown.", says + "; os.Exit(2)", "", false},
@@ -121,7 +121,7 @@ func TestRuntimeFault(t *testing.T) {
 	}
 }
 
-// TestInterrupted: running tests get the interrupt, and time for their cleanup.
+// TestInterrupted: after an interrupt, running tests also get the interrupt, and time for their cleanup.
 func TestInterrupted(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for file, text := range map[string]string{
@@ -151,7 +151,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestOnceMore: a few failed tests run once more, alone, if nothing else has failed.
+// TestOnceMore: if only a few tests have failed and nothing else, these tests run once more, alone.
 func TestOnceMore(t *testing.T) {
 	const once = "if _, err := os.Stat(t.Name()); err != nil {\n\t\t_ = os.WriteFile(t.Name(), nil, 0o600)\n\t\tt.Error(\"no\")\n\t}"
 	part := "t.Run(\"part\", func(t *testing.T) { " + strings.ReplaceAll(once, "t.Name()", "\"part\"") + " })"
@@ -161,7 +161,7 @@ func TestOnceMore(t *testing.T) {
 		flags  []string
 		tests  []string // Statements of the test in each package.
 		more   int      // Number of further tests in each package that fail once.
-		again  []string // Reported tests that passed the second time; nil if the run fails.
+		again  []string // Tests reported as passed the second time; nil if the run fails.
 	}{
 		"Once": {
 			reason: "The tests pass when they run alone.",
@@ -281,7 +281,8 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// TestStagesInterrupted: a running target ends, even if the process ignores interrupts, as in the background of a script.
+// TestStagesInterrupted: a running target ends even if the process ignores interrupts, as processes in the background
+// of a script do.
 func TestStagesInterrupted(t *testing.T) {
 	t.Chdir(t.TempDir())
 	signal.Ignore(os.Interrupt)
@@ -305,7 +306,7 @@ func (h printed) Write(text []byte) (int, error) {
 }
 
 // TestKinds: every package of this module with tests is run, and packages with control planes or goroutines have the
-// right kind.
+// correct kind.
 func TestKinds(t *testing.T) {
 	all, err := list(t.Context(), "refract.dev/...")
 	if err != nil {
@@ -336,8 +337,8 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestSequential: each sequential test exists in its package, and no other package has a test of the name, because the
-// race detector skips the name in all packages.
+// TestSequential: each sequential test exists in its package. No other package has a test with its name, because the
+// run with the race detector skips this name in all packages.
 func TestSequential(t *testing.T) {
 	all, err := list(t.Context(), "refract.dev/...")
 	if err != nil {

@@ -47,7 +47,7 @@ func record(times []took) (err error) {
 	return nil
 }
 
-// stages runs make for each target until one fails, and then prints the durations of the targets and of the packages
+// stages runs make for each target until one fails. It then prints the durations of the targets, and of the packages
 // and tests in them.
 func stages(ctx context.Context, to io.Writer, targets []string) (err error) {
 	times, err := os.CreateTemp("", "refract-times-")
@@ -60,7 +60,8 @@ func stages(ctx context.Context, to io.Writer, targets []string) (err error) {
 	var failed error
 	for _, target := range targets {
 		from := time.Now()
-		// The terminal interrupts make, too. To end make alone takes SIGTERM, because make may ignore interrupts.
+		// The terminal sends interrupts to make, too. Without a terminal, only SIGTERM ends make, because it may ignore
+		// interrupts.
 		cmd := exec.CommandContext(ctx, cmp.Or(os.Getenv("MAKE"), "make"), target)
 		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 		cmd.Env = append(os.Environ(), timesVariable+"="+times.Name())
@@ -118,7 +119,7 @@ func report(to io.Writer, whole time.Duration, stages, parts []took) error {
 	return w.Flush()
 }
 
-// first returns the first n entries that wanted accepts.
+// first returns the first n entries for which the function wanted returns true.
 func first(n int, of []took, wanted func(took) bool) []took {
 	var out []took
 	for _, t := range of {

@@ -18,12 +18,12 @@ import (
 	"time"
 )
 
-// atOnce is the number of live packages that run at the same time, on any machine: they wait half of the time, and
-// three keep two cores busy all the time.
+// atOnce is the number of live packages that run at the same time, on any machine. With three, two processors would be
+// busy all the time, although each package waits half of the time.
 const atOnce = 2
 
-// unit runs the tests that need no control plane. Packages with goroutines run with the race detector if a C compiler
-// is available, which the detector needs, but for their [sequential] tests.
+// unit runs the tests that need no control plane. Packages with goroutines run with the race detector, except for their
+// [sequential] tests. The race detector needs a C compiler; without one, all tests run without it.
 func unit(ctx context.Context, args []string) error {
 	flags, patterns := split(args)
 	all, err := list(ctx, patterns...)
@@ -55,8 +55,8 @@ func quick(ctx context.Context, args []string) error {
 	return test(ctx, append([]string{"-timeout=30m"}, flags...), ofKind(all, plain, race), nil)
 }
 
-// detector returns the flag of the race detector, or nil without a C compiler, which the detector needs. Go disables
-// cgo if there is no C compiler. CI disables it for all other builds.
+// detector returns the flag of the race detector, or nil if there is no C compiler, which the race detector needs. It
+// asks for cgo, which Go disables without a C compiler, and which CI disables for all other builds.
 func detector(ctx context.Context) ([]string, error) {
 	cmd := exec.CommandContext(ctx, goTool(), "env", "CGO_ENABLED")
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "CGO_ENABLED=") })
@@ -83,7 +83,7 @@ func live(ctx context.Context, args []string) (err error) {
 	if len(paths) == 0 {
 		return nil
 	}
-	// Files of interrupted tests are removed with this folder.
+	// The removal of this folder also removes the files of interrupted tests.
 	dir, err := os.MkdirTemp("", "refract-live-")
 	if err != nil {
 		return err
@@ -105,16 +105,16 @@ func live(ctx context.Context, args []string) (err error) {
 	flags = append([]string{"-count=1", "-timeout=60m", fmt.Sprint("-p=", atOnce)}, flags...)
 	attacking := slices.DeleteFunc(slices.Clone(paths), func(path string) bool { return path != attacks })
 	others := slices.DeleteFunc(paths, func(path string) bool { return path == attacks })
-	// These tests run alone, and never a second time: a leak that happened once is a failure.
+	// The attack tests run alone. They never run a second time: a leak that happens once is a failure.
 	err = errors.Join(err, test(ctx, flags, attacking, env))
 	return errors.Join(err, patiently(ctx, flags, others, env))
 }
 
-// attacks is the package of the attack tests. It runs alone, because it would slow down other packages, and they would
-// disturb its measurements.
+// attacks is the package of the attack tests. It runs alone, because it and other packages would slow each other down,
+// and it measures durations.
 const attacks = "refract.dev/test/adversary"
 
-// alone runs the verbose tests of a package with a target of its own.
+// alone runs the tests of a package with its own make target, with verbose output.
 func alone(ctx context.Context, path string, args []string) error {
 	flags, _ := split(args)
 	_, built, err := programs()
@@ -136,7 +136,7 @@ func programs() (bin string, env []string, err error) {
 // keep starts the program that keeps control planes, and returns the environment variable that lets tests find them.
 func keep(ctx context.Context, program, dir string, env []string) (variable string, stop func() error, err error) {
 	began := time.Now()
-	cmd := exec.Command(program, dir) // It ends when its standard input is closed, after its cleanup.
+	cmd := exec.Command(program, dir) // The program ends, after its cleanup, when its standard input is closed.
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stderr = os.Stderr
 	apart(cmd)
@@ -196,9 +196,9 @@ type event struct {
 	Elapsed float64 `json:"Elapsed"` // Seconds.
 }
 
-// runtimeFault is a message of Go's runtime when it fails to unwind one of its stacks. It was seen in Go 1.26.8 with
-// the race detector, about once in thirty runs of a package. No test has failed then, and the results of the package
-// are unknown.
+// runtimeFault is a message of Go's runtime when it fails to unwind one of its stacks. It occurred in Go 1.26.8 with
+// the race detector, in about one of thirty runs of a package. It is not a failure of a test, and the results of the
+// package are lost.
 const runtimeFault = "traceback: unexpected SPWRITE function"
 
 // test runs go test, prints its usual output, and records the durations. Packages whose process ended by a fault of
@@ -224,9 +224,9 @@ func tested(ctx context.Context, flags, packages, env []string) (results, error)
 // mostAgain is the maximum number of tests that run once more. More failures than that are not caused by a slow machine.
 const mostAgain = 3
 
-// patiently is [test] for tests of processes that share processors with other work: a few failed tests run once more,
-// one package at a time. A test that passes then is named at the end of the output and in the report, as a fault to be
-// fixed. Runs that look for rare failures, with -count or long drills, fail at once.
+// patiently is [test] for tests of processes that share processors with other work: if a few tests fail, they run once
+// more, one package at a time. If such a test then passes, the end of the output and the report still name it as a
+// fault to be fixed. With flags for rare failures (-count or long drills), nothing runs twice.
 func patiently(ctx context.Context, flags, packages, env []string) error {
 	r, err := tested(ctx, flags, packages, env)
 	if err == nil || ctx.Err() != nil || os.Getenv("REFRACT_SOAK") == "1" || slices.ContainsFunc(flags, insists) {
@@ -258,7 +258,7 @@ func patiently(ctx context.Context, flags, packages, env []string) error {
 	return nil
 }
 
-// insists reports whether a flag of go test demands more than one pass of each test: several runs, or a stop at the
+// insists reports whether a flag of go test means that a failure must not be retried: several runs, or a stop at the
 // first failure.
 func insists(flag string) bool {
 	name, value, _ := strings.Cut(strings.TrimLeft(flag, "-"), "=")
@@ -267,7 +267,7 @@ func insists(flag string) bool {
 }
 
 func testOnce(ctx context.Context, flags, packages, env []string) (r results, err error) {
-	// The linter runs vet, and debug information would take a quarter of the link time.
+	// The linter runs vet. Debug information would take a quarter of the link time.
 	args := slices.Concat([]string{"test", "-json", "-vet=off", "-ldflags=-w"}, flags, packages)
 	cmd := exec.CommandContext(ctx, goTool(), args...)
 	cmd.Env = append(os.Environ(), env...)
@@ -295,7 +295,7 @@ func testOnce(ctx context.Context, flags, packages, env []string) (r results, er
 	return r, errors.Join(err, record(r.times))
 }
 
-// grace is the time limit for the cleanup of interrupted tests. All of them are killed after it.
+// grace is the time limit for the cleanup of interrupted tests. After it, all of them are killed.
 const grace = 30 * time.Second
 
 // results are the results of a test run: durations of packages and tests, and the outcome of each package.
@@ -307,22 +307,22 @@ type results struct {
 // outcome is the result of a package.
 type outcome struct {
 	ended, failed bool
-	ran, broken   bool              // It ran all tests, and it failed in another way, too.
+	ran, broken   bool              // It ran all tests; it failed in another way, too.
 	faulty        bool              // It printed the message of a fault of Go's runtime.
 	tests, passed []string          // Failed and passed tests.
 	output        map[string][]byte // Output of running tests.
 }
 
-// ranAll is the line that a package prints after it has run all tests and some failed. theEnd is the prefix of the last
-// line of go test for the package. Lines between them are errors of TestMain: control planes did not end, or a program
-// crashed.
+// ranAll is the line that a package prints if it has run all tests and some failed. theEnd begins the last line that go
+// test prints for the package. Lines between these are errors of TestMain, for example that control planes did not end
+// or that a program crashed.
 const (
 	ranAll = "FAIL\n"
 	theEnd = "FAIL\t"
 )
 
-// again returns the failed tests that may run once more, by package. It returns nil if there are too many, if something
-// else failed, or if a package did not end.
+// again returns the failed tests that may run once more, by package. It returns nil if too many tests failed, if
+// something else failed, or if a package did not end.
 func (r *results) again(packages []string) map[string][]string {
 	n, tests := 0, map[string][]string{}
 	for _, of := range packages {
@@ -350,7 +350,7 @@ func show(from io.Reader, to io.Writer, all bool) (results, error) {
 		switch {
 		case len(line) == 0:
 		case json.Unmarshal(line, &e) != nil, e.Action == "build-output":
-			fmt.Fprint(to, cmp.Or(e.Output, string(line))) // Other lines are no events of test2json.
+			fmt.Fprint(to, cmp.Or(e.Output, string(line))) // Other lines are not JSON events.
 		default:
 			r.add(&e, to, all)
 		}
@@ -363,12 +363,12 @@ func show(from io.Reader, to io.Writer, all bool) (results, error) {
 	}
 }
 
-// harms are messages that no slow machine explains, in any test: the harness reports a program that crashed or did not
-// end, or the race detector reports a race.
+// harms are messages that a slow machine never causes, in any test: the harness reports a program that crashed or did
+// not end, or the race detector reports a race.
 var harms = []string{"a program has crashed", " did not end within ", "WARNING: DATA RACE"}
 
-// faults returns the failed packages, if all of them failed only by a fault of Go's runtime. A package with failed tests
-// does not count, because tests may print the message, too: those of this package do.
+// faults returns the failed packages, if all of them failed only by a fault of Go's runtime. It requires that no test
+// of the package failed, because tests may print the message, too, as the tests of this package do.
 func (r *results) faults() (packages []string) {
 	for _, of := range slices.Sorted(maps.Keys(r.packages)) {
 		switch p := r.packages[of]; {
@@ -402,7 +402,8 @@ func (r *results) add(e *event, to io.Writer, all bool) {
 	}
 }
 
-// end ends a package or a test. It prints the output of a failed test. A failed package ends its unended tests, too.
+// end records the end of a package or a test, and prints the output of a failed test. When a package fails, its tests
+// that have not ended count as failed, too.
 func (p *outcome) end(e *event, to io.Writer) {
 	failed := e.Action == "fail"
 	for _, test := range slices.Sorted(maps.Keys(p.output)) {
@@ -422,7 +423,7 @@ func (p *outcome) end(e *event, to io.Writer) {
 	}
 }
 
-// read looks in the output of a package or its tests for failures other than those of tests.
+// read looks in the output of a package or its tests for failures that are not failures of tests.
 func (p *outcome) read(e *event) {
 	p.faulty = p.faulty || strings.Contains(e.Output, runtimeFault)
 	p.broken = p.broken || slices.ContainsFunc(harms, func(harm string) bool { return strings.Contains(e.Output, harm) })

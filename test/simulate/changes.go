@@ -18,8 +18,8 @@ func differences(was, is *unstructured.Unstructured) (all []string) {
 	return all
 }
 
-// told returns the fields that the author of an object wrote, without those of the API server and controllers. Data of
-// a Secret is decoded.
+// told returns the fields that the author of an object wrote, without the fields of the API server and of controllers.
+// It decodes the data of a Secret.
 func told(o *unstructured.Unstructured) map[string]any {
 	if o == nil {
 		return nil
@@ -46,7 +46,7 @@ func compare(path string, was, is any, to *[]string) {
 	before, isMap := byName(was)
 	after, isToo := byName(is)
 	switch {
-	case isMap && isToo: // One of the values may be absent. If both are, the recursion ends.
+	case isMap && isToo: // One of the values may be nil. If both are, the recursion ends.
 		keys := maps.Clone(before)
 		maps.Copy(keys, after)
 		for _, key := range slices.Sorted(maps.Keys(keys)) {

@@ -21,33 +21,33 @@ import (
 // accountName is the ServiceAccount of Refract on a cluster, in the namespace kube-system.
 const accountName = "refract"
 
-// tokens are the credentials that a cluster accepts from Refract.
+// tokens are the credentials with which a cluster accepts requests of Refract.
 type tokens struct {
 	// last is the newest token. valid maps the accepted tokens to their expiration by the clock of the cluster; the
 	// zero time means no expiration.
 	last  string
 	valid map[string]time.Time
-	// life is the lifetime of tokens that people create; zero means no expiration. most is the maximum lifetime of
-	// requested tokens; zero means no maximum.
+	// life is the lifetime of tokens that people create; most is the maximum lifetime of requested tokens. Zero means
+	// no limit.
 	life, most time.Duration
-	// renewed contains the old tokens that Refract has renewed when their renewal was due. granted is the last token of
-	// such a renewal, until Refract has stored it.
+	// renewed contains the old tokens whose renewal was due and has happened. granted is the new token of such a
+	// renewal, until Refract has stored it.
 	renewed map[string]bool
 	granted string
-	// certificate is a client certificate in place of tokens; nil if there is no certificate.
+	// certificate is a client certificate instead of tokens; nil if there is none.
 	certificate []byte
 }
 
 const (
-	// soonOver is the lifetime of tokens that are renewed within a run. It allows for a cluster clock that is wrong by
-	// 15 minutes.
+	// soonOver is a lifetime short enough for a renewal within a run, even with a cluster clock that is wrong by 15
+	// minutes.
 	soonOver = time.Hour
-	// warnedOf is the lifetime of a token whose expiration Refract warns of. lasting is a lifetime without a warning.
+	// warnedOf is a lifetime that is short enough for a warning by Refract; lasting is one without a warning.
 	warnedOf = 10 * 24 * time.Hour
 	lasting  = 30 * 24 * time.Hour
 )
 
-// firstToken chooses the credentials of a cluster that joined some time ago.
+// firstToken chooses the credentials of a cluster that has been a member for some time.
 func (w *World) firstToken(lab *Lab, name string) {
 	t := &lab.tokens
 	t.valid, t.renewed = map[string]time.Time{}, map[string]bool{}
@@ -66,7 +66,7 @@ func (w *World) firstToken(lab *Lab, name string) {
 	w.addToken(t, name, time.Now().Add(-age), t.life)
 }
 
-// addToken makes a cluster accept another token.
+// addToken makes a cluster accept one more token.
 func (w *World) addToken(t *tokens, name string, from time.Time, life time.Duration) {
 	w.people.tokens++
 	until := time.Time{}
@@ -81,7 +81,7 @@ func (w *World) addToken(t *tokens, name string, from time.Time, life time.Durat
 	t.valid[t.last] = until
 }
 
-// newToken replaces the credentials of a cluster. Earlier ones are no longer accepted.
+// newToken replaces the credentials of a cluster. The cluster no longer accepts earlier ones.
 func (w *World) newToken(c *Cluster) {
 	t := &c.Lab.tokens
 	clear(t.valid)
@@ -102,8 +102,8 @@ func (w *World) grant(c *Cluster, life time.Duration) (token string, until time.
 }
 
 // renews reports whether a completed request is part of a renewal that is due: Refract renews a token after two thirds
-// of its lifetime (docs/guide/install.md). A renewal is one request for a token, authenticated by the old token, and
-// one write of the new token.
+// of its lifetime (docs/guide/install.md). A renewal has one request for a new token, authenticated by the old token,
+// and one write of the new token.
 func (w *World) renews(c *call) bool {
 	for _, member := range w.Clusters {
 		t := &member.Lab.tokens

@@ -9,13 +9,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestRenewals: a renewal counts as caused by time only if it is due, and only once.
+// TestRenewals: a token renewal counts as an effect of time only if it is due, and only once.
 func TestRenewals(t *testing.T) {
 	const account = "/api/v1/namespaces/kube-system/serviceaccounts/refract/token"
 	for name, tc := range map[string]struct {
 		reason string
-		after  time.Duration // Time since the creation of the token, which lasts an hour.
-		again  bool          // Whether everything is done twice.
+		after  time.Duration // Time since the creation of the token, whose lifetime is an hour.
+		again  bool          // Whether both requests are sent twice.
 		want   []bool        // Results for the token request and for the write of the Secret.
 	}{
 		"Due":   {"Two thirds are over.", 40 * time.Minute, false, []bool{true, true}},

@@ -1,6 +1,7 @@
-// Package simulate runs the real controllers under hostile schedules: a hub and three clusters in memory, replicas of
-// Refract, users and the clusters' controllers in one bubble of testing/synctest. A seed decides every event. After
-// each step the promises to users are checked. A history that breaks a promise is shortened and told as a story.
+// Package simulate runs the real controllers under hostile schedules. A hub and three clusters in memory, replicas of
+// Refract, users, and the clusters' controllers run in one bubble of testing/synctest. A seed decides every event.
+// After each step the simulation checks the promises to users. If one is broken, it shortens the history and tells it
+// as a story.
 package simulate
 
 import (
@@ -54,10 +55,11 @@ func (w *World) deliver() bool {
 	return true
 }
 
-// reseed makes the random pauses of client-go repeatable: client-go draws the pause after an answer right after the answer.
+// reseed makes the random pauses of client-go repeatable. client-go draws the pause before a retry right after a
+// response.
 func (w *World) reseed() { mathrand.Seed(w.Rand.Int64()) } //nolint:staticcheck // The generator is that of libraries.
 
-// drain performs all pending events and lets the duration pass.
+// drain performs all pending events, until the duration has passed.
 func (w *World) drain(long time.Duration) {
 	for end := time.Now().Add(long); w.failed == nil; {
 		if w.deliver() {
@@ -87,7 +89,7 @@ func (w *World) serve(c *call) {
 		c.answer <- answer{err: errRefused}
 		return
 	case w.chance(weather.Slow):
-		w.recent-- // The request is counted again at its turn: a slow server causes no additional requests.
+		w.recent-- // The request is counted again when it is served; a slow server does not cause additional requests.
 		w.note(what, "waits")
 		w.gates.arrive(c)
 		return

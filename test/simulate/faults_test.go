@@ -57,14 +57,15 @@ func TestFaultsApply(t *testing.T) {
 // violation matches the line of TestSimulate that names the broken promise.
 var violation = regexp.MustCompile(`violation: (\S+) seed=(\d+) step=(\d+): (.*)`)
 
-// TestFaults: TestSimulate finds each fault. It runs only with REFRACT_FAULTS=all, or with the numbers of faults, such as
-// REFRACT_FAULTS=3,14. REFRACT_FIRST and REFRACT_SEEDS are the lowest and the highest seed of the search (1, 2000),
-// REFRACT_STEPS the length of a history. It needs -timeout 0. Faults 16 and 17 need the scenes of seeds from 10001 on, and
-// histories of 80 steps.
+// TestFaults: TestSimulate finds each fault. It runs only with REFRACT_FAULTS=all, or with the numbers of faults, such
+// as REFRACT_FAULTS=3,14. REFRACT_FIRST and REFRACT_SEEDS are the lowest and the highest seed of the search (1, 2000),
+// REFRACT_STEPS is the length of a history. It needs -timeout 0. Faults 16 and 17 need
+// the scenes of seeds from 10001 on, and histories of 80 steps.
 //
-// A program has several faults at once, because a compilation and a history take seconds. When a seed breaks a promise,
-// the programs with one fault each show the cause. The seed counts only if it breaks no promise without a fault. A
-// history that does not end in time does not count, because the machine may be busy.
+// A program contains several faults at once, because its compilation and each history take seconds. When a seed breaks
+// a promise, programs with one fault each show which fault is the cause. The seed counts only if the code without
+// faults keeps all promises with it. A history that does not end in time does not count, because the machine may be
+// busy.
 func TestFaults(t *testing.T) {
 	list := os.Getenv("REFRACT_FAULTS")
 	if list == "" {
@@ -96,10 +97,10 @@ func TestFaults(t *testing.T) {
 }
 
 const (
-	// groupSize is the number of faults in a program, and groupHistories the number of histories before the faults of a
-	// group without a violation change places with others.
+	// groupSize is the number of faults in a program. After groupHistories histories without a violation, the faults of
+	// a group are mixed with those of other groups.
 	groupSize, groupHistories = 8, 40
-	// mostUnexplained is the number of violations without a single cause before a group is divided.
+	// mostUnexplained is the number of violations without a single cause after which a group is divided.
 	mostUnexplained = 3
 )
 
@@ -118,10 +119,10 @@ type sought struct {
 	*Fault
 	number int
 	next   int    // The next seed.
-	tried  int    // The number of seeds so far: a group begins with the highest next seed of its faults.
+	tried  int    // Number of seeds tried. A group skips seeds, because it begins with the highest next seed of its faults.
 	alone  string // The program with this fault only; empty before its compilation.
-	// endless is whether the search was given up because histories with this fault alone broke promises without being
-	// counted: they did not end in time, or broke one without the fault, too.
+	// endless is true if the search was given up because the violations with this fault alone did not count: the
+	// histories did not end in time, or the code without faults broke a promise, too.
 	endless bool
 }
 
@@ -142,8 +143,9 @@ func (s *search) run(ctx context.Context, lane string) error {
 	}
 }
 
-// find looks for one of the faults of a group, and returns the others to the queue. A group whose violations have no
-// single cause, whose histories do not end, or that cannot be compiled, goes on without its second half.
+// find looks for one of the faults of a group, and returns the others to the queue. It returns the second half of a
+// group to the queue if violations have no single cause, if histories do not end, or if the program cannot be compiled,
+// and continues with the first half.
 func (s *search) find(ctx context.Context, lane string, group []*sought) error {
 	program, left, err := s.compile(ctx, lane, group...)
 	if err != nil && len(group) > 1 {
@@ -196,8 +198,8 @@ func (s *search) find(ctx context.Context, lane string, group []*sought) error {
 	return s.find(ctx, lane, group[:len(group)/2])
 }
 
-// explain returns the fault that breaks a promise with the seed by itself. found is nil if there is no such fault, or
-// if the seed breaks a promise without a fault.
+// explain returns the fault that alone breaks a promise with the seed. found is nil if no fault does, or if the code
+// without faults breaks a promise with the seed, too.
 func (s *search) explain(ctx context.Context, group []*sought, b *breach) (found *sought, err error) {
 	if _, broken, err := simulated(ctx, s.healthy, b.seed, 1); err != nil || broken {
 		return nil, err
@@ -231,7 +233,7 @@ func (s *search) explain(ctx context.Context, group []*sought, b *breach) (found
 	return found, nil
 }
 
-// later returns faults to the queue. A fault without further seeds is missed.
+// later returns faults to the queue. A fault without seeds left counts as missed.
 func (s *search) later(faults ...*sought) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -244,7 +246,8 @@ func (s *search) later(faults ...*sought) {
 	}
 }
 
-// compile returns a test binary with the faults. left are the faults that change the same place as an earlier one.
+// compile returns a test binary with the faults. left has the faults that it omits, because they change the same place
+// as an earlier one.
 func (s *search) compile(ctx context.Context, name string, together ...*sought) (program string, left []*sought, err error) {
 	dir, err := os.MkdirTemp(s.dir, name)
 	if err != nil {
@@ -278,10 +281,10 @@ func (s *search) compile(ctx context.Context, name string, together ...*sought) 
 type breach struct {
 	promise, message string
 	seed             int
-	slow             bool // Whether the history did not end in time.
+	slow             bool // True if the history did not end in time.
 }
 
-// simulated runs histories until one breaks a promise, and returns it. broken is false if none does.
+// simulated runs histories until one breaks a promise, and returns the breach. broken is false if none does.
 func simulated(ctx context.Context, program string, first, histories int) (b breach, broken bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, longestSearch)
 	defer cancel()

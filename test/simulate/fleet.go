@@ -88,7 +88,7 @@ func (w *World) clusterAt(fc *corev1alpha1.FederatedCluster) *Cluster {
 	return nil
 }
 
-// namesOf returns the FederatedClusters with the address of a cluster.
+// namesOf returns the FederatedClusters with the address of a cluster: the names under which it is a member.
 func (w *World) namesOf(c *Cluster) (names []*corev1alpha1.FederatedCluster) {
 	for _, fc := range w.members() {
 		if w.clusterAt(fc) == c {
@@ -112,7 +112,7 @@ func (w *World) approveDeletions() (actor, text string) {
 	return w.approveDeletionsOn(fc, w.Rand.IntN(3) == 0 || w.people.leaving[fc.Name])
 }
 
-// approveDeletionsOn approves the waiting deletions of a cluster. If all is false, it leaves out copies with data.
+// approveDeletionsOn approves the deletions that wait on a cluster. If all is false, it excludes copies with data.
 func (w *World) approveDeletionsOn(fc *corev1alpha1.FederatedCluster, all bool) (actor, text string) {
 	held := fc.Status.DeletionsHeld
 	token, which := held.Token, fmt.Sprintf("%d of %d copies", held.Copies, held.Of)
@@ -181,7 +181,7 @@ func (w *World) taintCluster() (actor, text string) {
 	}
 }
 
-// unjoin performs the first part of refract unjoin. The approvals of the command are a separate step.
+// unjoin performs the first part of refract unjoin. The approvals that the command gives are a separate step.
 func (w *World) unjoin() (actor, text string) {
 	fc := w.anyMember()
 	if fc == nil || fc.DeletionTimestamp != nil {
@@ -241,7 +241,7 @@ func (w *World) joinAgain() (actor, text string) {
 	return "", ""
 }
 
-// secondName creates a second FederatedCluster for a cluster, like a manifest that is applied without refract join.
+// secondName creates a second FederatedCluster for a cluster, as if a manifest was applied without refract join.
 func (w *World) secondName() (actor, text string) {
 	c := pick(w, w.Clusters)
 	name := secondNames[c.Name]
@@ -256,8 +256,8 @@ func (w *World) secondName() (actor, text string) {
 //nolint:gochecknoglobals // It is a constant.
 var strays = map[string]string{"self-1": "hub.sim" + apiPort, "no-1": "nowhere.sim" + apiPort}
 
-// applyStray applies a FederatedCluster with the address of the hub itself, or with one where no API server answers. It
-// has the taint of new clusters.
+// applyStray applies a FederatedCluster with the address of the hub itself, or with an address at which no API server
+// answers. The FederatedCluster has the taint of new clusters.
 func (w *World) applyStray() (actor, text string) {
 	name := pick(w, []string{"self-1", "no-1"})
 	endpoint := "https://" + strays[name]
@@ -322,7 +322,7 @@ func (w *World) renameCluster() (actor, text string) {
 	return operator, fmt.Sprintf("runs refract join %s --replaces %s", name, fc.Name)
 }
 
-// finishRename performs the second part of that command after Refract uses the new name: it deletes the old one.
+// finishRename performs the second part of a rename after Refract uses the new name: it deletes the old one.
 func (w *World) finishRename() (actor, text string) {
 	ctx, c := context.Background(), w.script()
 	for _, fc := range w.members() {

@@ -15,7 +15,8 @@ import (
 	"refract.dev/fleet/member"
 )
 
-// rotateToken replaces the token of a cluster, and writes the new one to the Secrets of its names at once or later.
+// rotateToken replaces the token of a cluster. It writes the new token to the Secrets of the cluster's names at once or
+// later.
 func (w *World) rotateToken() (actor, text string) {
 	c := pick(w, w.Clusters)
 	names := w.namesOf(c)
@@ -36,7 +37,7 @@ func (w *World) rotateToken() (actor, text string) {
 // writeCredentials writes the accepted credentials of a cluster to the Secrets of its names.
 func (w *World) writeCredentials(c *Cluster) bool {
 	h, done := w.hand(w.Hub, operator), false
-	if t := &c.Lab.tokens; t.certificate == nil && !t.accept("Bearer "+t.last, time.Now().Add(c.Skew)) { // Expired: it was not renewed in time.
+	if t := &c.Lab.tokens; t.certificate == nil && !t.accept("Bearer "+t.last, time.Now().Add(c.Skew)) { // The token has expired without a renewal.
 		w.newToken(c)
 	}
 	for _, fc := range w.namesOf(c) {
@@ -44,7 +45,7 @@ func (w *World) writeCredentials(c *Cluster) bool {
 		data := c.credentials(name)
 		o := h.get(kindSecret, systemNamespace, name)
 		if servedAs, _, err := member.OtherName(context.Background(), w.script(), fc); o == nil && (err != nil || servedAs != "") {
-			continue // A replaced name has no Secret any more.
+			continue // A name that was replaced has no Secret any more.
 		}
 		if o == nil {
 			secret := object(kindSecret, systemNamespace, name, map[string]any{"data": data})

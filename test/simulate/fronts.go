@@ -11,11 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// front is a component in front of the API server of a cluster that answers in its place.
+// front is a component in front of a cluster's API server that answers requests in place of the API server.
 type front struct {
-	// tells and ends are the texts of a story for the beginning and the end of the front.
+	// tells and ends are the texts with which a story describes the beginning and the end of the front.
 	tells, ends string
-	// answer returns its answer to a request, or nil if it passes the request on.
+	// answer returns the response of the front, or nil if the front passes the request on.
 	answer func(w *World, c *call) *answer
 }
 
@@ -73,8 +73,8 @@ var fronts = []front{
 // tooDeep is a nesting depth that Refract does not accept from members.
 const tooDeep = 1001
 
-// atFront returns the answer of the front to a request to a cluster; nil without a front, or if the front passes the
-// request on. The controllers of the cluster itself reach the API server directly.
+// atFront returns the response of the front to a request to a cluster. It returns nil if there is no front, or if the
+// front passes the request on. The controllers of the cluster reach the API server directly.
 func (w *World) atFront(c *call) *answer {
 	for _, at := range w.Clusters {
 		if &at.Target == c.target && at.Lab.front != nil && !strings.HasPrefix(c.request.UserAgent(), "refract/injector-") {
@@ -94,7 +94,7 @@ func (w *World) changeFront() (actor, text string) {
 	return fault, "on cluster " + c.Name + " " + c.Lab.front.tells
 }
 
-// openFronts removes a front, because operators notice a front soon.
+// openFronts removes all fronts, as operators do when they notice them.
 func (w *World) openFronts() (actor, text string) {
 	for _, c := range w.Clusters {
 		if f := c.Lab.front; f != nil {

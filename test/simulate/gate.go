@@ -15,16 +15,16 @@ import (
 	"refract.dev/test/apiserver"
 )
 
-// errDead is the answer to requests of a killed process.
+// errDead is the error of requests of a killed process.
 var errDead = errors.New("the process was killed")
 
-// errRefused is the answer of an API server that is down.
+// errRefused is the error of requests to an API server that is down.
 var errRefused = errors.New("connect: connection refused")
 
-// errClosed is the error when a client reads an answer that it has closed.
+// errClosed is the error if a client reads a response that it has closed.
 var errClosed = errors.New("http: read on closed response body")
 
-// errCut is the error of an answer whose connection broke.
+// errCut is the error if the connection of a response breaks.
 var errCut = errors.New("unexpected EOF: the connection broke")
 
 // gate holds each request of a process until the driver serves it. It is safe for concurrent use.
@@ -51,7 +51,7 @@ type answer struct {
 	err      error
 }
 
-// RoundTrip waits for the answer of the driver, or for the end of the context.
+// RoundTrip waits until the driver answers the request, or the context ends.
 func (g gate) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := g.world
 	var body []byte
@@ -83,8 +83,8 @@ func (g gate) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// echoed answers the write of an Event at once, and stores nothing. client-go holds a lock during the write, and for
-// testing/synctest a goroutine that waits for a lock is not idle.
+// echoed answers the write of an Event immediately and stores nothing. client-go holds a lock during the write, and
+// testing/synctest does not treat a goroutine that waits for a lock as idle.
 func echoed(r *http.Request, body []byte) *http.Response {
 	return &http.Response{
 		Status: "201 Created", StatusCode: http.StatusCreated, Proto: "HTTP/2.0", ProtoMajor: 2, Header: http.Header{"Content-Type": {"application/json"}},
@@ -92,7 +92,7 @@ func echoed(r *http.Request, body []byte) *http.Response {
 	}
 }
 
-// described returns a text for a request that is the same in each run.
+// described returns a text for a request. It is the same in each run with the same seed.
 func (w *World) described(r *http.Request) string {
 	q := r.URL.Query()
 	q.Del("timeoutSeconds") // This value is random.
@@ -102,7 +102,7 @@ func (w *World) described(r *http.Request) string {
 
 // gates contain the calls and streams that wait for the driver.
 type gates struct {
-	arrived chan struct{} // Has an element after a call has arrived.
+	arrived chan struct{} // Receives an element when a call has arrived.
 
 	mu      sync.Mutex
 	calls   []*call
@@ -210,7 +210,7 @@ func (g *gates) kill(p *Process) {
 	}
 }
 
-// stream is the answer to a watch. The driver pushes events, the client reads them.
+// stream is the response to a watch. The driver pushes events, and the client reads them.
 type stream struct {
 	process *Process
 	target  *Target
@@ -219,7 +219,7 @@ type stream struct {
 	number  int
 	ctx     context.Context //nolint:containedctx // The context of the request.
 	more    chan struct{}
-	broken  bool // Whether its connection has broken. The client notices this later.
+	broken  bool // Whether the connection has broken. The client notices this later.
 
 	mu   sync.Mutex
 	data []byte
@@ -277,7 +277,7 @@ func (s *stream) push(event []byte) {
 	s.tell()
 }
 
-// end makes the client read the error after the pushed events: io.EOF for a watch that the server ends.
+// end makes the client read the error after all pushed events: io.EOF if the server ends the watch.
 func (s *stream) end(err error) {
 	s.mu.Lock()
 	if s.err == nil {

@@ -18,8 +18,7 @@ type good struct {
 	object string
 	// often is the percentage of worlds that have the object at the beginning.
 	often int
-	// travels is whether the object has no label of its own in most worlds, and so travels with the objects that refer
-	// to it.
+	// travels is true if the object usually has no policy label of its own, and so follows objects that refer to it.
 	travels bool
 	fields  func(w *World) map[string]any
 	edits   []edit
@@ -45,12 +44,13 @@ var goods = append([]good{
 	{kindAccount, "runner", 50, true, accountFields, []edit{changeLabel}},
 	{kindCron, "nightly", 25, false, cronFields, []edit{changeSchedule, changeLabel}},
 	{kindWidget, "gear", 50, false, widgetFields, widgetEdits},
-	// Kubernetes creates these in each namespace of each cluster. A user may label all objects of a namespace.
+	// Kubernetes creates these objects in each namespace of each cluster. Users may label them, too.
 	{kindAccount, "default", 10, false, accountFields, []edit{changeLabel}},
 	{kindConfigMap, "kube-root-ca.crt", 10, false, configFields, configEdits},
 }, pages()...)
 
-// pages returns ConfigMaps: more than ten, so that the guard judges their deletion.
+// pages returns nine ConfigMaps. With the other ConfigMaps, a namespace may have more than ten, so that the guard
+// judges their deletion.
 func pages() (all []good) {
 	for i := range 9 {
 		all = append(all, good{kindConfigMap, fmt.Sprintf("page-%d", i+1), 60, false, configFields, configEdits})
@@ -353,7 +353,7 @@ var rolloutSpecs = []variant{
 	{"a condition of health with a typing error", fields{"health": fields{"cel": misspelt}}},
 }
 
-// misspelt is an invalid condition. A policy with it releases nothing.
+// misspelt is an invalid condition. A policy with this condition lets no change through.
 const misspelt = "objekt.metadata.generation == 1"
 
 // floorSpecs are the possible specs of a ClusterRolloutPolicy.

@@ -15,7 +15,7 @@ import (
 	"refract.dev/test/apiserver"
 )
 
-// atOnce answers the requests of a user's command.
+// atOnce answers the requests of a user's command immediately.
 type atOnce struct {
 	target *Target
 	user   string
@@ -44,7 +44,7 @@ func (a atOnce) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// hand is a client of an API server, for a user or a simulated controller. Its requests are answered at once.
+// hand is a client of an API server, for a user or a simulated controller. Its requests are answered immediately.
 type hand struct {
 	target *Target
 	client apiserver.Client
@@ -68,8 +68,8 @@ func (h hand) get(k kind, namespace, name string) *unstructured.Unstructured {
 	return o
 }
 
-// all returns the objects of a kind, sorted by namespace and name; only those of one namespace if it is not empty. They
-// are shared.
+// all returns the objects of a kind, sorted by namespace and name; only those of one namespace if it is not empty. The
+// objects are shared, so the caller must not change them.
 func (h hand) all(k kind, namespace string) (objects []*unstructured.Unstructured) {
 	for _, o := range h.target.Server.All(k.GroupVersionResource) {
 		if namespace == "" || o.GetNamespace() == namespace {

@@ -15,8 +15,8 @@ import (
 	"refract.dev/fleet/member"
 )
 
-// withheld returns the answer to a request to the hub that Refract has no right for: to list a type whose right is
-// revoked, or to read credentials that no Role permits. It returns nil for other requests.
+// withheld returns the API server's error if Refract lacks the right for a request to the hub: to list a type whose
+// right is revoked, or to read credentials that no Role permits. It returns nil for other requests.
 func (w *World) withheld(r *http.Request) *metav1.Status {
 	if k := w.people.unlisted; k.name != "" && !writes(r.Method) && strings.HasSuffix(r.URL.Path, "/"+k.Resource) {
 		return &missingRight(k, "list", "at the cluster scope").ErrStatus
@@ -158,7 +158,7 @@ func (w *World) changeKey() (actor, text string) {
 	return operator, "replaces the key in Secret " + systemNamespace + "/" + keySecret
 }
 
-// refuseRevisions makes a policy engine on the hub reject or change new ControllerRevisions, or allow them again.
+// refuseRevisions makes a policy engine on the hub reject or change new ControllerRevisions, or stops this.
 func (w *World) refuseRevisions() (actor, text string) {
 	if w.people.strict != allows {
 		w.people.strict = allows
@@ -197,7 +197,7 @@ func (w *World) changeHubType() (actor, text string) {
 	h.must(h.delete(kindCRD, "", name, metav1.DeleteOptions{}))
 	machinery := w.hand(w.Hub, "kube-apiserver")
 	for _, o := range slices.Clone(machinery.all(kindWidget, "")) {
-		_ = machinery.delete(kindWidget, o.GetNamespace(), o.GetName(), metav1.DeleteOptions{}) // It is deleted with its type.
+		_ = machinery.delete(kindWidget, o.GetNamespace(), o.GetName(), metav1.DeleteOptions{}) // The API server deletes the objects with their type.
 	}
 	w.Hub.Server.SetTypes(hubTypes(0))
 	machinery.must(dropFinalizer(machinery, kindCRD, h.get(kindCRD, "", name), crdFinalizer))
@@ -221,7 +221,7 @@ func (w *World) defineWidgets(versions int) error {
 	return w.hand(w.Hub, operator).create(o)
 }
 
-// changeVolume creates, edits or deletes a PersistentVolume that is propagated.
+// changeVolume creates, edits or deletes a PersistentVolume that Refract propagates.
 func (w *World) changeVolume() (actor, text string) {
 	h := w.hand(w.Hub, operator)
 	if h.get(kindVolume, "", "disk") == nil {
@@ -256,7 +256,7 @@ func (w *World) changeVolume() (actor, text string) {
 	return operator, "edits PersistentVolume disk on the hub: " + what
 }
 
-// ownSomething gives an object an owner. The garbage collector deletes it with the owner.
+// ownSomething gives an object an owner. The garbage collector deletes the object when the owner is deleted.
 func (w *World) ownSomething() (actor, text string) {
 	user, space := w.tenant()
 	h := w.hand(w.Hub, user)

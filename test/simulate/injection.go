@@ -14,13 +14,13 @@ import (
 	"refract.dev/test/apiserver"
 )
 
-// bakery is the namespace of eu-1 whose pods are injected. It contains no copies of the hub.
+// bakery is a namespace of eu-1 into whose pods Refract injects. It contains no copies of objects of the hub.
 const bakery = "bakery"
 
 // baker is a user with rights in that namespace.
 const baker = "carol"
 
-// kubernetesUser is the user of the models of Kubernetes' controllers there.
+// kubernetesUser is the user name of the simulated Kubernetes controllers on eu-1.
 const kubernetesUser = "kubernetes"
 
 //nolint:gochecknoglobals // They are constants.
@@ -41,8 +41,8 @@ var (
 	workloadKinds = []kind{kindDeployment, statefulSetKind, daemonSetKind, replicaSetKind, cloneSetKind}
 )
 
-// injection contains the parts of eu-1 for injection: the webhook of its API server, models of the controllers and
-// kubelets of its pods, and the rules for restarts.
+// injection simulates the injection on eu-1: the webhook of its API server, the controllers and kubelets of its pods,
+// and the rules for restarts.
 type injection struct {
 	world *World
 	at    *Cluster
@@ -54,11 +54,11 @@ type injection struct {
 	templates map[types.UID]map[string]map[string]any
 	// progress is the last progress of the rollouts of Deployments.
 	progress map[types.UID]progress
-	// reported are the last reported statuses of its controllers.
+	// reported are the last statuses that the controllers of eu-1 wrote.
 	reported map[types.UID]lastReport
 	// sick are the workloads whose pods do not become ready.
 	sick map[string]bool
-	// examined is a cache of the examination of pods.
+	// examined and prospects are caches of the examinations of pods.
 	examined  map[examinedKey]examinedPod
 	prospects map[prospectKey]prospect
 
@@ -80,7 +80,7 @@ func (w *World) newInjection(seed uint64) *injection {
 	return in
 }
 
-// injectionTypes returns the types of eu-1 for injection that are not among others.
+// injectionTypes returns the types that the injection needs on eu-1 and that are not in others.
 func injectionTypes(others []apiserver.Type) (all []apiserver.Type) {
 	want := func(t apiserver.Type) {
 		if !slices.ContainsFunc(others, func(o apiserver.Type) bool { return o.GVR == t.GVR }) {
@@ -148,7 +148,7 @@ func (in *injection) secret() *unstructured.Unstructured {
 func (in *injection) furnishPods(carol hand) {
 	if in.world.Rand.IntN(2) == 0 {
 		debug := podOf("debug", map[string]any{"app": "debug", "uses-database": "true"}, "registry.sim/debug:1", false)
-		_ = carol.create(debug) // A policy may reject it.
+		_ = carol.create(debug) // A policy may cause the rejection of the pod.
 	}
 	if in.world.Rand.IntN(2) > 0 {
 		return
@@ -162,7 +162,7 @@ func (in *injection) furnishPods(carol hand) {
 	if stored := carol.get(kindJob, bakery, "import"); stored != nil {
 		pod := podOf("import-1", map[string]any{"app": "import", "uses-database": "true"}, "registry.sim/import:1", true)
 		own(pod, kindJob, stored)
-		_ = carol.create(pod) // A policy may reject it.
+		_ = carol.create(pod) // A policy may cause the rejection of the pod.
 	}
 }
 
@@ -202,7 +202,7 @@ func (in *injection) injector(replica string) *Process {
 	return nil
 }
 
-// mendInjection ends all faults: the webhook answers, and pods become ready. Changes by users remain.
+// mendInjection ends all faults: the webhook answers again, and pods become ready. Changes by users remain.
 func (w *World) mendInjection() {
 	if in := w.injection; in != nil {
 		in.webhook.down, in.webhook.behind, in.webhook.full = false, nil, false
@@ -211,7 +211,7 @@ func (w *World) mendInjection() {
 	}
 }
 
-// bread is a workload that may exist.
+// bread is a possible workload.
 type bread struct {
 	kind
 	object string
@@ -318,7 +318,7 @@ func textOf(o *unstructured.Unstructured, path ...string) string {
 	return s
 }
 
-// part returns a nested object, or nil. The result is shared.
+// part returns a nested object, or nil. The caller must not modify it.
 func part(o *unstructured.Unstructured, path ...string) map[string]any {
 	v, _, _ := unstructured.NestedFieldNoCopy(o.Object, path...)
 	m, _ := v.(map[string]any)
@@ -336,7 +336,7 @@ func replicasOf(o *unstructured.Unstructured) int64 {
 	return number(o, "spec", "replicas")
 }
 
-// templateHash returns the annotation for the restart of pods on the template of a workload.
+// templateHash returns the annotation on the template of a workload that Refract changes to restart its pods.
 func templateHash(o *unstructured.Unstructured) string {
 	return textOf(o, "spec", "template", "metadata", "annotations", refractv1beta1.HashAnnotation)
 }
@@ -353,7 +353,7 @@ func (in *injection) workloads() (all []*unstructured.Unstructured) {
 	return all
 }
 
-// all returns the objects of a kind in the bakery. They are shared.
+// all returns the objects of a kind in the bakery. The caller must not modify them.
 func (in *injection) all(k kind) (objects []*unstructured.Unstructured) {
 	for _, o := range in.at.Server.All(k.GroupVersionResource) {
 		if o.GetNamespace() == bakery {

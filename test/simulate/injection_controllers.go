@@ -66,7 +66,7 @@ func (w *World) injectionControllers() {
 	panic("the models of the controllers of " + bakery + " do not come to rest; the last: " + last)
 }
 
-// alive reports whether a pod counts for its controller.
+// alive reports whether a controller counts a pod as one of its replicas.
 func alive(pod *unstructured.Unstructured) bool {
 	phase := textOf(pod, "status", "phase")
 	return pod.GetDeletionTimestamp() == nil && phase != "Failed" && phase != "Succeeded"
@@ -131,7 +131,7 @@ func templateKey(template map[string]any) string {
 // lastReport is the last status that a controller wrote, and its stored form.
 type lastReport struct{ said, stored string }
 
-// report stores the status of an object if it differs, and reports whether it did.
+// report stores the status of an object if it has changed, and returns true in that case.
 func (in *injection) report(k kind, o *unstructured.Unstructured, status map[string]any) bool {
 	said := string(encoded(status))
 	if last := in.reported[o.GetUID()]; last.said == said && last.stored == string(encoded(part(o, "status"))) {
@@ -175,7 +175,7 @@ func now(o *unstructured.Unstructured) metav1.DeleteOptions {
 	return metav1.DeleteOptions{GracePeriodSeconds: &zero, Preconditions: &metav1.Preconditions{UID: &uid}}
 }
 
-// moveDeployments performs one step of a rolling update.
+// moveDeployments performs one step of a Deployment's rolling update.
 func (in *injection) moveDeployments() string {
 	for _, d := range in.all(kindDeployment) {
 		if d.GetDeletionTimestamp() != nil {
@@ -316,7 +316,7 @@ func restartsOf(p *unstructured.Unstructured) int64 {
 	return 0
 }
 
-// transition returns the time of the last transition of a pod's condition, by the clock of its node.
+// transition returns the time at which a pod's condition got this status, by the clock of the node.
 func (in *injection) transition(p *unstructured.Unstructured, kind, status string) string {
 	if c := stateOf(p, kind); c["status"] == status {
 		at, _ := c["lastTransitionTime"].(string)

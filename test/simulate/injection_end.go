@@ -13,7 +13,8 @@ import (
 	"refract.dev/injection/inject"
 )
 
-// injectionAtEnd checks the bakery at the end: all faults have ended, all events are delivered, and some time has passed.
+// injectionAtEnd checks the bakery at the end of a history: all faults have ended, all events are delivered, and some
+// time has passed.
 func (w *World) injectionAtEnd() {
 	in := w.injection
 	if in == nil {
@@ -92,7 +93,8 @@ func (e *injectionEnd) counts(o *unstructured.Unstructured) (stale int64) {
 	return want["stale"]
 }
 
-// rollout checks that the status of the rollout is true, and that each remaining restart has a reason.
+// rollout checks that the status of a policy's rollout is correct, and that each workload with stale pods has a valid
+// reason.
 func (e *injectionEnd) rollout(o *unstructured.Unstructured, p *inject.Policy, stale int64, lacks string) {
 	phase := refractv1beta1.RolloutPhase(textOf(o, "status", "rollout", "phase"))
 	rolledOut := stateOf(o, refractv1beta1.ConditionRolledOut)
@@ -109,7 +111,7 @@ func (e *injectionEnd) rollout(o *unstructured.Unstructured, p *inject.Policy, s
 	var left []*flock
 	for i := range e.flocks {
 		f := &e.flocks[i]
-		lacks := f.stale(e.in, e.set, o.GetName()) > 0 && (f.refused || f.fixable(o.GetName())) // The state of rejected pods is unknown.
+		lacks := f.stale(e.in, e.set, o.GetName()) > 0 && (f.refused || f.fixable(o.GetName())) // The items of rejected pods are unknown.
 		if lacks && f.isOwners() == "" && replicasOf(f.Unstructured) > 0 && f.GetDeletionTimestamp() == nil {
 			left = append(left, f)
 		}
@@ -147,7 +149,7 @@ func (e *injectionEnd) rollout(o *unstructured.Unstructured, p *inject.Policy, s
 	e.goesOn(o, phase, left, lacks)
 }
 
-// halted checks that the named workload did not become ready.
+// halted checks that the workload in the message of a halted rollout really did not become ready.
 func (e *injectionEnd) halted(o *unstructured.Unstructured) {
 	ref, _, _ := strings.Cut(textOf(o, "status", "rollout", "message"), ":")
 	if !e.in.rules.failed[ref] {
@@ -155,13 +157,13 @@ func (e *injectionEnd) halted(o *unstructured.Unstructured) {
 	}
 }
 
-// isReverted reports whether the status says that the owner of a workload removes the annotation, and the owner has
-// done so in the last two hours.
+// isReverted reports whether the status says that the owner of a workload removes the annotation, and whether this has
+// happened in the last two hours.
 func (e *injectionEnd) isReverted(o *unstructured.Unstructured, f *flock) bool {
 	return e.reason(o, f.ref) == "OwnerReverts" && time.Since(e.in.rules.reverted[f.ref]) < 2*time.Hour
 }
 
-// reason returns the reason of a workload in the status.
+// reason returns the reason that the status gives for a workload.
 func (e *injectionEnd) reason(o *unstructured.Unstructured, ref string) string {
 	v, _, _ := unstructured.NestedFieldNoCopy(o.Object, "status", "workloads")
 	all, _ := v.([]any)
@@ -174,12 +176,12 @@ func (e *injectionEnd) reason(o *unstructured.Unstructured, ref string) string {
 	return ""
 }
 
-// goesOn checks that an unfinished rollout that no user has stopped waits for a real obstacle.
+// goesOn checks that an unfinished rollout, unless a user has stopped it, waits for a real obstacle.
 func (e *injectionEnd) goesOn(o *unstructured.Unstructured, phase refractv1beta1.RolloutPhase, left []*flock, lacks string) {
 	if lacks != "" {
 		return
 	}
-	for _, f := range e.flocks { // An incomplete workload keeps its turn, or delays the first one.
+	for _, f := range e.flocks { // An incomplete workload counts against maxConcurrent, or is the first one, for which the others wait.
 		if replicasOf(f.Unstructured) > 0 && (!f.isComplete() || !f.isServing()) && (e.isOf(o, &f) || slices.Contains(currentOf(o), f.ref)) {
 			return
 		}
@@ -195,12 +197,12 @@ func (e *injectionEnd) goesOn(o *unstructured.Unstructured, phase refractv1beta1
 	}
 }
 
-// isOf reports whether a policy concerns a workload.
+// isOf reports whether a policy affects the pods of a workload.
 func (e *injectionEnd) isOf(o *unstructured.Unstructured, f *flock) bool {
 	return f.stale(e.in, e.set, o.GetName()) > 0 || f.holds[o.GetName()]
 }
 
-// excused returns a valid reason why a workload is not restarted, or "".
+// excused returns a valid reason why a workload was not restarted, or "".
 func (e *injectionEnd) excused(o *unstructured.Unstructured, f *flock) string {
 	switch {
 	case !f.isComplete() || !f.isServing():
@@ -234,8 +236,8 @@ func (e *injectionEnd) excused(o *unstructured.Unstructured, f *flock) string {
 	return ""
 }
 
-// likeRefused reports whether a pod like those of a CloneSet would be rejected. Refract cannot read the template of an
-// unknown kind, so it tries the replacement of a pod with a copy of that pod.
+// likeRefused reports whether a copy of a CloneSet's pod would be rejected. Refract does not know the template of a
+// CloneSet, so it tests a restart with a copy of a pod.
 func (e *injectionEnd) likeRefused(f *flock) bool {
 	return f.GetKind() == cloneSetKind.name && slices.ContainsFunc(f.pods, func(p *unstructured.Unstructured) bool {
 		for name, state := range e.in.examine(p, e.set) {
@@ -247,7 +249,7 @@ func (e *injectionEnd) likeRefused(f *flock) bool {
 	})
 }
 
-// waits reports whether another workload of a policy is incomplete, so that the policy allows no further restart.
+// waits reports whether another workload of a policy is incomplete. The policy then allows no further restart.
 func (e *injectionEnd) waits(policy string, f *flock) bool {
 	for _, other := range e.flocks {
 		if other.ref != f.ref && e.isOf(e.objects[policy], &other) && replicasOf(other.Unstructured) > 0 && (!other.isComplete() || !other.isServing()) {

@@ -20,10 +20,10 @@ type policyFacts struct {
 	passed          map[string]bool // By hash.
 }
 
-// opened is a restart in progress.
+// opened is the restart of a workload that a policy has begun.
 type opened struct {
 	hash              string
-	complete, serving bool // Whether this has been true since the start.
+	complete, serving bool // Whether this was true at any time since the start.
 }
 
 // flockFacts are the facts about a workload.
@@ -31,21 +31,21 @@ type flockFacts struct {
 	ref                                        string
 	complete, serving, owners, touched, ailing fact
 	why                                        string
-	stale                                      map[types.UID]*fact // By policy: whether existing pods lack its items and new pods get them.
+	stale                                      map[types.UID]*fact // By policy: whether pods lack its items and new pods would get them.
 	holds                                      map[string]bool
 	lastReady                                  time.Time
-	// recovered is whether all its pods have been ready since the last eviction.
+	// recovered is true if all its pods have been ready at the same time since the last eviction.
 	recovered bool
-	// annotated maps each value of the annotation to the value of contents at the time when the annotation was set to
-	// it.
+	// annotated maps each value of the annotation to the count [restartRules.contents] at the time when the annotation
+	// got this value.
 	annotated map[string]int
 }
 
-// past has the values of a number within the time that watches may lag.
+// past has all values of a number within the time by which watches may lag.
 type past []valued
 
 type valued struct {
-	until time.Time // Zero for the present value.
+	until time.Time // Zero for the current value.
 	value int64
 }
 
@@ -61,7 +61,7 @@ func (p *past) set(v int64) {
 	*p = append(slices.DeleteFunc(*p, old), valued{value: v})
 }
 
-// all returns the values within the time that watches may lag.
+// all returns all values within the time by which watches may lag.
 func (p *past) all() (values []int64) {
 	for _, e := range *p {
 		if e.until.IsZero() || time.Since(e.until) <= lagging {

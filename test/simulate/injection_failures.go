@@ -94,8 +94,8 @@ func changeWebhook(in *injection) (actor, text string) {
 	}
 }
 
-// changeService changes the content that a Service provides, by writing it into the status of policies like the
-// controller for Services.
+// changeService changes the content that a Service provides. It writes the content into the status of policies, as
+// Refract's controller for Services does.
 func changeService(in *injection) (actor, text string) {
 	for _, o := range in.policies() {
 		if !isTrue(o, "spec", "implicit") || in.odds(3) {
@@ -112,7 +112,7 @@ func changeService(in *injection) (actor, text string) {
 	return "", ""
 }
 
-// passBakery lets time pass, also more than the deadline of a rollout.
+// passBakery lets time pass, sometimes more than the deadline of a rollout.
 func passBakery(in *injection) (actor, text string) {
 	long := one(in, []time.Duration{time.Minute, 3 * time.Minute, 11 * time.Minute})
 	if in.odds(2) {

@@ -28,39 +28,40 @@ const (
 	policyStatus = "policy-status"
 	// twoInjectors checks the promise "One replica handles existing pods: it holds the Lease refract-injection" in docs/guide/operate-injection.md.
 	twoInjectors = "two-injectors"
-	// stuckRestart checks that all possible restarts have happened at the end. The promise is "the rollout continues
-	// by itself" in docs/guide/operate-injection.md.
+	// stuckRestart checks that all possible restarts have happened at the end. The promise is "the rollout continues by
+	// itself" in docs/guide/operate-injection.md.
 	stuckRestart = "stuck"
 )
 
 const (
-	// lagging is the time for which a process may act on an older state: its watches are late, its requests are
-	// retried, and its planning takes time.
+	// lagging is the time for which a process may act on an outdated state, because watches are late, requests are
+	// retried, and planning takes time.
 	lagging = 60 * time.Second
-	// foundOut is the maximum age of the checks before a restart: ten seconds, and the time of the planning.
+	// foundOut is the maximum age of the checks before a restart: ten seconds, and the time for planning.
 	foundOut = 40 * time.Second
 )
 
-// restartRules check each write of the injection's processes against the state of eu-1 at that moment and shortly before.
+// restartRules check each write of an injection process against the recent states of eu-1.
 type restartRules struct {
 	in       *injection
 	policies map[types.UID]*policyFacts
 	flocks   map[types.UID]*flockFacts
-	// pods has for each pod whether it lacks items of a policy that asks for restarts.
+	// pods has for each pod the fact that the pod lacks items of a policy that asks for restarts.
 	pods map[types.UID]*fact
-	// webhook is whether new pods are injected.
+	// webhook is the fact that new pods are injected.
 	webhook fact
-	// trials are the times of dry runs of pod creations, by process and name.
+	// trials are the times of dry runs of pod creations, by process and name of the workload.
 	trials map[string]time.Time
-	// contents counts the changes of the injected content of all policies; content is the present one.
+	// contents counts the changes of the injected content of all policies. content is the current content.
 	contents int
 	content  string
-	// version is the last resourceVersion. reset is the time when it went back, because eu-1 was rebuilt or restored.
+	// version is the last resourceVersion. reset is the time at which resourceVersions last went back, because eu-1 was
+	// rebuilt or restored.
 	version uint64
 	reset   time.Time
-	// skewed is whether the clock of eu-1 was ever changed.
+	// skewed is true if the clock of eu-1 was changed at any time.
 	skewed bool
-	// failed are the workloads that did not become ready at some time, by KIND/NAME. reverted are the times when
+	// failed are the workloads that failed to become ready at any time, by KIND/NAME. reverted are the times at which
 	// another writer removed their annotation.
 	failed   map[string]bool
 	reverted map[string]time.Time
@@ -72,8 +73,8 @@ func newRestartRules(in *injection) *restartRules {
 	return r
 }
 
-// forget drops all facts, because eu-1 was rebuilt or restored. It also empties the caches by generation and version,
-// because these numbers are used again.
+// forget drops all facts, because eu-1 was rebuilt or restored. It also clears the caches, because the restored cluster
+// uses generations and resource versions again.
 func (r *restartRules) forget() {
 	clear(r.in.examined)
 	clear(r.in.prospects)
@@ -81,8 +82,8 @@ func (r *restartRules) forget() {
 	r.trials, r.webhook, r.reset = map[string]time.Time{}, fact{}, time.Now()
 }
 
-// unsettled reports whether processes may still act on the state before the restore of eu-1: after the restore, an old
-// Lease is valid until its next renewal.
+// unsettled reports whether processes may still act on the state before a restore of eu-1. An old Lease remains valid
+// until its next renewal.
 func (r *restartRules) unsettled() bool { return time.Since(r.reset) <= leaseDuration }
 
 func (r *restartRules) failf(invariant, format string, args ...any) {
@@ -103,7 +104,7 @@ func (r *restartRules) written(w apiserver.Write) {
 	}
 	r.skewed = r.skewed || r.in.at.Skew != 0
 	if len(r.in.at.Lab.Ailments) > 0 {
-		r.reset = time.Now() // A type may not be served, so processes may not learn of changes of its objects.
+		r.reset = time.Now() // While a type is not served, processes may not learn of changes of its objects.
 	}
 	r.close()
 	if p := r.process(w.User); p != nil {
@@ -125,7 +126,7 @@ func (r *restartRules) process(user string) *Process {
 	return r.in.world.Processes[i]
 }
 
-// changed records changes of a template by other writers.
+// changed records changes of a template by writers other than Refract.
 func (r *restartRules) changed(w apiserver.Write) {
 	if w.Before == nil || w.After == nil {
 		return
@@ -140,7 +141,7 @@ func (r *restartRules) changed(w apiserver.Write) {
 	}
 }
 
-// judge checks a write of a process of the injection.
+// judge checks a write of an injection process.
 func (r *restartRules) judge(p *Process, w apiserver.Write) {
 	r.tell(p, w)
 	switch w.GVR {
@@ -161,7 +162,7 @@ func (r *restartRules) judge(p *Process, w apiserver.Write) {
 		r.evicts(p, w.Before)
 		return
 	case budgetKind.GroupVersionResource:
-		return // The API server counts evictions there.
+		return // The API server counts evictions there, with the identity of the process that evicts.
 	default:
 	}
 	r.leads(p)
@@ -251,12 +252,12 @@ func (r *restartRules) judgePolicy(p *Process, w apiserver.Write) {
 func (r *restartRules) tried(p *Process, request *http.Request, pod []byte) {
 	var tried metav1.PartialObjectMetadata
 	if err := json.Unmarshal(pod, &tried); err == nil && dryRun(request) {
-		name, _, _ := strings.Cut(tried.GenerateName, "-") // For a pod of an unknown owner, this is the name of the owner.
+		name, _, _ := strings.Cut(tried.GenerateName, "-") // For a pod of an unknown kind of owner, this is the name of the owner.
 		r.trials[p.Name+" "+name] = time.Now()
 	}
 }
 
-// annotates checks a restart by the annotation of a template.
+// annotates checks a restart: a process changes the annotation on the template of a workload.
 func (r *restartRules) annotates(p *Process, w apiserver.Write) {
 	was, is := anything(part(w.Before, "spec")), anything(part(w.After, "spec"))
 	hash := templateHash(w.After)
@@ -293,7 +294,7 @@ func (r *restartRules) ago(since time.Time) string {
 	return time.Since(since).Round(time.Second).String()
 }
 
-// isOpen reports whether a workload is being restarted for any policy.
+// isOpen reports whether any policy is restarting the workload.
 func (r *restartRules) isOpen(uid types.UID) bool {
 	for _, p := range r.policies {
 		if p.open[uid] != nil {
@@ -303,7 +304,7 @@ func (r *restartRules) isOpen(uid types.UID) bool {
 	return false
 }
 
-// evicts checks an eviction that the budgets of the pod allow.
+// evicts checks an eviction. The API server has already checked the budgets.
 func (r *restartRules) evicts(p *Process, pod *unstructured.Unstructured) {
 	if r.unsettled() || pod.GetDeletionTimestamp() != nil {
 		return
@@ -331,7 +332,7 @@ func (r *restartRules) evicts(p *Process, pod *unstructured.Unstructured) {
 	f.recovered = false
 }
 
-// flockOf returns the UID of the workload of a pod.
+// flockOf returns the UID of the workload to which a pod belongs.
 func (r *restartRules) flockOf(pod *unstructured.Unstructured) types.UID {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	if owner == nil {
@@ -347,7 +348,7 @@ func (r *restartRules) flockOf(pod *unstructured.Unstructured) types.UID {
 	return owner.UID
 }
 
-// begins checks the conditions of each step of a restart.
+// begins checks the conditions for a restart, or for a further step of it.
 func (r *restartRules) begins(p *Process, f *flockFacts, uid types.UID, what string, announced bool) {
 	if !f.owners.could(false, lagging) {
 		r.failf(beyondBudget, "%s, though %s since %s", what, f.why, r.ago(f.owners.since))
@@ -378,7 +379,8 @@ func (r *restartRules) begins(p *Process, f *flockFacts, uid types.UID, what str
 		if sure && q.asks.is && !q.closed.could(false, lagging) {
 			r.failf(beyondBudget, "%s, and with that for ServiceInjectionPolicy %s, though %s since %s", what, q.name, q.why, r.ago(q.closed.since))
 		}
-		// A restart that began with earlier content does not count for this policy if new pods no longer get items of it.
+		// A restart for earlier content does not count against the current limit of this policy if new pods get no
+		// items of the policy.
 		gets := f.holds[q.name] || strings.HasPrefix(f.ref, cloneSetKind.name)
 		if (isNamed && q.current[f.ref].is && gets) || (sure && q.asks.is && time.Since(q.asks.since) > lagging) {
 			r.counts(q, uid, what)
@@ -433,8 +435,8 @@ func (r *restartRules) counts(q *policyFacts, uid types.UID, what string) {
 	q.open[uid] = &opened{hash: q.hash}
 }
 
-// close removes the completed restarts: the workload was complete and available, and its pods were ready for as long as
-// the policy requires.
+// close removes completed restarts. A restart is complete if the workload was complete and available, and its pods were
+// ready for as long as the policy requires.
 func (r *restartRules) close() {
 	for _, q := range r.policies {
 		least := time.Duration(0)
@@ -447,11 +449,11 @@ func (r *restartRules) close() {
 				delete(q.open, uid)
 				continue
 			}
-			// With a changed clock, a pod may have become ready in the past or in the future.
+			// After a change of the clock, the time at which a pod became ready may be wrong.
 			if !o.complete || !o.serving || !f.serving.is || (!r.skewed && time.Since(f.lastReady) < least-time.Second) {
 				continue
 			}
-			if lacks := f.stale[r.uidOf(q)]; lacks == nil || !lacks.is { // Also if the restart began with earlier content.
+			if lacks := f.stale[r.uidOf(q)]; lacks == nil || !lacks.is { // This also applies if the restart began with earlier content.
 				q.passed[q.hash] = true
 			}
 			delete(q.open, uid)

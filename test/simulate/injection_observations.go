@@ -13,7 +13,7 @@ import (
 	"refract.dev/injection/inject"
 )
 
-// observe records the present state.
+// observe records the current state.
 func (r *restartRules) observe() {
 	in := r.in
 	objects := in.policies()
@@ -105,7 +105,7 @@ func (r *restartRules) observeFlock(now *flock, set *inject.Set) {
 		f.stale[uid].set(lacks)
 		if o := q.open[now.GetUID()]; o != nil {
 			o.complete, o.serving = o.complete || f.complete.is, o.serving || f.serving.is
-			if replicasOf(now.Unstructured) == 0 || now.GetDeletionTimestamp() != nil || why != "" { // From now on its owner recreates the pods.
+			if replicasOf(now.Unstructured) == 0 || now.GetDeletionTimestamp() != nil || why != "" { // The owner must recreate the pods from now on.
 				delete(q.open, now.GetUID())
 			}
 		}

@@ -51,7 +51,7 @@ var bakeryOperations = []operation{
 	{"injection: injector is cut off", 8, baked(cutInjector)},
 }
 
-// baked turns a function of the injection into an operation.
+// baked turns a function of the injection into an operation of the world.
 func baked(do func(*injection) (actor, text string)) func(*World) (string, string) {
 	return func(w *World) (string, string) {
 		in := w.injection
@@ -65,7 +65,7 @@ func baked(do func(*injection) (actor, text string)) func(*World) (string, strin
 	}
 }
 
-// rebuilt creates the bakery again on a rebuilt cluster.
+// rebuilt creates the objects of the bakery again after eu-1 was rebuilt.
 func (in *injection) rebuilt() (actor, text string) {
 	if len(in.at.Server.All(injectionKind.GroupVersionResource)) > 0 {
 		return "", ""
@@ -161,7 +161,7 @@ func (in *injection) fill(o *unstructured.Unstructured, r *recipe) {
 	if r.secret && !in.odds(3) {
 		env = append(env, map[string]any{"name": "DB_PASSWORD", "valueFrom": map[string]any{"secretKeyRef": map[string]any{"name": "db", "key": "password"}}})
 	}
-	if in.odds(8) { // Containers have this variable with another value.
+	if in.odds(8) { // Containers already have this variable with another value.
 		env = append(env, map[string]any{"name": "NAME", "value": r.name})
 	}
 	put(o, env, "spec", "env")
@@ -387,7 +387,7 @@ func deleteWorkload(in *injection) (actor, text string) {
 	return baker, "deletes " + named(kindNamed(o.GetKind()), bakery, o.GetName())
 }
 
-// leaveWorkload leaves the recreation of pods to the owner, or no longer does so.
+// leaveWorkload makes Refract leave the recreation of a workload's pods to the owner, or ends this.
 func leaveWorkload(in *injection) (actor, text string) { return in.changeWorkload(in.leave) }
 
 func (in *injection) leave(o *unstructured.Unstructured) bool {
@@ -416,7 +416,7 @@ func (in *injection) leave(o *unstructured.Unstructured) bool {
 	return true
 }
 
-// revertHash writes the template from a repository, without the annotation of the injection.
+// revertHash applies a workload from a repository, without the annotation of the injection.
 func revertHash(in *injection) (actor, text string) {
 	for _, o := range in.workloads() {
 		if templateHash(o) == "" || in.odds(3) {

@@ -39,8 +39,8 @@ func (p *Process) injects(ctx context.Context, cfg *rest.Config, _ gate) error {
 	if err != nil {
 		return err
 	}
-	// A client with a mapper of its own holds a lock during discovery, and for testing/synctest a goroutine that waits
-	// for a lock is not idle.
+	// With its own mapper, the client would hold a lock during discovery, and testing/synctest does not treat a
+	// goroutine that waits for a lock as idle.
 	live, err := client.New(cfg, client.Options{Scheme: scheme, Mapper: bakeryMapper()})
 	if err != nil {
 		return err
@@ -56,7 +56,7 @@ func (p *Process) injects(ctx context.Context, cfg *rest.Config, _ gate) error {
 	return err
 }
 
-// podToken stands for the token of a pod, which the kubelet renews: its cluster accepts it at any time.
+// podToken stands for the token of a pod. The kubelet renews such a token, so its cluster always accepts it.
 const podToken = "Bearer pod"
 
 // atHome sends requests with the token of a pod.
@@ -86,8 +86,8 @@ func (c *collected) Add(r manager.Runnable) error {
 	return c.Manager.Add(r)
 }
 
-// end ends the goroutines of runnables that were never started, as in a replica without the Lease. In reality they end
-// with the process.
+// end ends the goroutines of runnables that were never started, because the replica never got the Lease. In reality
+// these goroutines end with the process.
 func (c *collected) end() {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -36,7 +36,7 @@ func (in *injection) scaleSets(d, fresh *unstructured.Unstructured, old []*unstr
 			oldTotal += replicasOf(rs)
 		}
 	}
-	if paused { // Scaling continues, but no pod is replaced.
+	if paused { // While the Deployment is paused, it is scaled, but no pod is replaced.
 		for _, rs := range append([]*unstructured.Unstructured{fresh}, old...) {
 			if rs != nil && replicasOf(rs) > 0 && total != want {
 				return in.scale(rs, max(0, replicasOf(rs)+want-total))
@@ -167,7 +167,7 @@ func (in *injection) moveReplicaSets() string {
 	return ""
 }
 
-// moveCloneSets does the same as moveReplicaSets, for a kind that Refract does not know.
+// moveCloneSets is like moveReplicaSets, for a kind that Refract does not know.
 func (in *injection) moveCloneSets() string {
 	for _, o := range in.all(cloneSetKind) {
 		if o.GetDeletionTimestamp() != nil {
@@ -237,7 +237,7 @@ func (in *injection) moveOrdered(o *unstructured.Unstructured, from, to string) 
 				key = from
 			}
 			if isOnDelete(o) {
-				key = to // After a deletion by a user the pod gets the new template.
+				key = to // With OnDelete, a pod gets the new template after a user has deleted the former pod.
 			}
 			template := in.templates[o.GetUID()][key]
 			if template == nil {

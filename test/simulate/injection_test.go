@@ -27,7 +27,7 @@ func injectionSeeds(n int) (seeds []uint64) {
 	return seeds
 }
 
-// runInjection runs a history of the injection only.
+// runInjection runs a history that only has the injection.
 func runInjection(seed uint64, steps int, to io.Writer) *World {
 	w := newWorld(seed, to)
 	defer w.end()
@@ -96,7 +96,7 @@ func numberFrom(t *testing.T, variable string, otherwise int) int {
 	return n
 }
 
-// TestInjection runs histories of the injection only. They are much faster than complete ones.
+// TestInjection runs histories that only have the injection. They are much faster than complete ones.
 func TestInjection(t *testing.T) {
 	steps := numberFrom(t, "REFRACT_STEPS", 150)
 	seeds := injectionSeeds(numberFrom(t, "REFRACT_INJECTIONS", 4))
@@ -137,7 +137,7 @@ func (in *injection) describe(to io.Writer) {
 	}
 }
 
-// TestRestartRules: the test breaks each promise, and the check of that promise reports the violation.
+// TestRestartRules breaks each promise. The check of the promise must report the violation.
 func TestRestartRules(t *testing.T) {
 	hash := map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": map[string]any{
 		refractv1beta1.HashAnnotation: "0123456789abcdef",

@@ -14,7 +14,8 @@ import (
 	"refract.dev/injection/inject"
 )
 
-// fact is a condition with the time of its last change. A process may see values from within the time that watches lag.
+// fact is a condition with the time of its last change. Watches may lag, so a process may still see the value before
+// the change.
 type fact struct {
 	known, is bool
 	since     time.Time
@@ -31,7 +32,7 @@ func (f *fact) could(be bool, within time.Duration) bool {
 	return !f.known || f.is == be || time.Since(f.since) <= within
 }
 
-// examinedKey is a version of a pod and a set of policies.
+// examinedKey identifies a version of a pod and a set of policies.
 type examinedKey struct {
 	uid     types.UID
 	version string
@@ -60,14 +61,14 @@ func (in *injection) examine(pod *unstructured.Unstructured, set *inject.Set) ex
 	return states
 }
 
-// prospect is the result of injection into a new pod of a workload.
+// prospect is what the injection would do with a new pod of a workload.
 type prospect struct {
 	hash    string
 	holds   map[string]bool
 	refused bool
 }
 
-// foresee returns the result of injection into a new pod of a workload.
+// foresee tries the injection into a new pod of a workload.
 func foresee(workload *unstructured.Unstructured, set *inject.Set) prospect {
 	p := prospect{holds: map[string]bool{}}
 	template := part(workload, "spec", "template")
@@ -95,7 +96,7 @@ type flock struct {
 	prospect
 }
 
-// flocks returns the workloads with their pods, without pods that nothing recreates.
+// flocks returns the workloads with their pods. Pods without a controller are not included.
 func (in *injection) flocks(set *inject.Set) (all []flock) {
 	above := map[types.UID]types.UID{}
 	for _, rs := range in.all(replicaSetKind) {
@@ -143,8 +144,8 @@ type prospectKey struct {
 	set        *inject.Set
 }
 
-// isComplete reports whether, according to the status of a workload, all pods have its template and are available.
-// kubectl rollout status waits for the same.
+// isComplete reports whether, according to the status of a workload, all pods have its current template and are
+// available. kubectl rollout status waits for the same condition.
 func (f *flock) isComplete() bool {
 	want, seen := replicasOf(f.Unstructured), number(f.Unstructured, "status", "observedGeneration") >= f.GetGeneration()
 	switch f.GetKind() {
@@ -173,7 +174,7 @@ func (f *flock) isServing() bool {
 	return n >= replicasOf(f.Unstructured) && count(f.pods, isServing) == n
 }
 
-// isOwners returns the reason why the owner recreates the pods, or "".
+// isOwners returns the reason why the owner of a workload must recreate its pods, or "".
 func (f *flock) isOwners() string {
 	switch {
 	case f.GetAnnotations()[refractv1beta1.RolloutAnnotation] == "false":
@@ -201,7 +202,7 @@ func (f *flock) fixable(policy string) bool {
 	return f.GetKind() == cloneSetKind.name || f.holds[policy]
 }
 
-// isAiling reports whether the only unready pods are stale ones that cannot start.
+// isAiling reports whether unready pods exist, and all of them are stale and cannot start.
 func (f *flock) isAiling(in *injection, set *inject.Set) bool {
 	sick := false
 	for _, p := range f.pods {
@@ -220,7 +221,7 @@ func (f *flock) isAiling(in *injection, set *inject.Set) bool {
 	return sick
 }
 
-// lastReady returns the time since which all ready pods have been ready.
+// lastReady returns the time at which the last of the ready pods became ready.
 func (f *flock) lastReady() (last time.Time) {
 	for _, p := range f.pods {
 		if !isServing(p) {
@@ -234,7 +235,7 @@ func (f *flock) lastReady() (last time.Time) {
 	return last
 }
 
-// isFailing reports whether one of its pods cannot start.
+// isFailing reports whether a pod of the workload cannot start.
 func (f *flock) isFailing() bool {
 	return slices.ContainsFunc(f.pods, func(p *unstructured.Unstructured) bool { return alive(p) && trouble(p) != "" })
 }
@@ -260,7 +261,7 @@ func (in *injection) missing(p *inject.Policy) string {
 	return ""
 }
 
-// closed returns the reason why no workload may be restarted for a policy now, or "".
+// closed returns the reason why the policy allows no restarts now, or "".
 func (in *injection) closed(o *unstructured.Unstructured, p *inject.Policy) string {
 	annotations := o.GetAnnotations()
 	hash := p.Hash()

@@ -19,13 +19,13 @@ import (
 	"refract.dev/test/apiserver"
 )
 
-// webhook is the webhook of the injection, which eu-1's API server calls for pods. It has failurePolicy Ignore: while
-// it is down, pods are created without injection.
+// webhook is the injection webhook that eu-1's API server calls for pods. It has failurePolicy Ignore: while it is
+// down, pods are created without injection.
 type webhook struct {
 	down bool
 	// full makes the API server reject pods, like an exhausted quota.
 	full bool
-	// behind are the policies that its replicas know, if these are outdated.
+	// behind are the outdated policies that its replicas know; nil if they know the current ones.
 	behind   []*unstructured.Unstructured
 	compiled map[string]compiledPolicy
 	key      string
@@ -80,7 +80,8 @@ func (in *injection) admission() {
 	})
 }
 
-// injectInto returns the pod after the webhook, or nil without a change, and the reason for a rejection, if any.
+// injectInto returns the pod after the webhook, or nil if the webhook changes nothing, and the reason if the webhook
+// rejects the pod.
 func (in *injection) injectInto(pod *unstructured.Unstructured) (after map[string]any, rejected *inject.Skipped) {
 	known, text := in.webhook.behind, encoded(pod.Object)
 	if known == nil {
@@ -88,12 +89,12 @@ func (in *injection) injectInto(pod *unstructured.Unstructured) (after map[strin
 	}
 	result, err := in.setOf(known).Inject(text)
 	if err == nil && in.webhook.behind != nil && result.TemplateHash != "" && result.TemplateHash != result.Hash {
-		// The webhook lists the present policies: see injection/injector/fallback.go.
+		// The webhook lists the current policies: see injection/injector/fallback.go.
 		result, err = in.setOf(in.policies()).Inject(text)
 	}
 	if err != nil || result.Rejected != nil || result.Patch == nil {
 		if err != nil {
-			return nil, nil // The webhook answers with an error, and the pod is created without injection.
+			return nil, nil // After an error of the webhook, the API server creates the pod without injection.
 		}
 		return nil, result.Rejected
 	}
@@ -117,7 +118,7 @@ func (in *injection) policies() []*unstructured.Unstructured {
 }
 
 // contentKey identifies the injected content of a policy and its parameters. The generation is not sufficient: after a
-// restore of the cluster it has earlier values again, and the webhook may know an older policy.
+// restore of the cluster, generations have earlier values again, and the webhook may know an older policy.
 func contentKey(o *unstructured.Unstructured) string {
 	from := ""
 	if said := part(o, "status", "fromService"); said != nil {

@@ -15,12 +15,13 @@ import (
 )
 
 const (
-	// guardedCopies and guardedShare are the bounds of the deletion guard (docs/design/deletions.md#deletion-guard):
-	// more copies of a namespace on a cluster, and a larger share, are not deleted at once without an approval.
+	// guardedCopies and guardedShare are the bounds of the deletion guard (docs/design/deletions.md#deletion-guard).
+	// Deletions at once need an approval if they exceed both this number of a namespace's copies on a cluster and this
+	// share of them.
 	guardedCopies, guardedShare = 10, 0.3
 	// onePass is the duration within which deletions belong to one pass.
 	onePass = 20 * time.Second
-	// grace is the time for which a follower stays after the deletion of its leader, the object that it travels with: a
+	// grace is the time for which a follower stays after the deletion of its leader, the object that refers to it: a
 	// minute (docs/design/deletions.md#delay-for-followers), minus an allowance for delays.
 	grace = 50 * time.Second
 )
@@ -74,8 +75,8 @@ func (o *oracle) wasAway(c *Cluster) bool {
 	return !slices.ContainsFunc(o.w.namesOf(c), isServed) || ever && time.Since(at) <= outdated
 }
 
-// asked returns the copies on a cluster that a request for an approval may cover: those that are to be deleted. If data
-// is false, it leaves out copies with data.
+// asked returns the copies on a cluster whose deletion a request for an approval may cover. If data is false, it
+// excludes copies with data.
 func (o *oracle) asked(name string, data bool) map[types.UID]bool {
 	all := map[types.UID]bool{}
 	for _, fc := range o.w.members() {
@@ -99,9 +100,10 @@ func (o *oracle) asked(name string, data bool) map[types.UID]bool {
 	return all
 }
 
-// unused reports whether a cluster is to have an object only for leaders that wait and are not there, for example because
-// their RolloutPolicy never existed. refract render shows where such leaders will be, and their followers with them. So
-// it is asked once more without these leaders: the object may have a place of its own, or other leaders.
+// unused reports whether an object is placed on a cluster only because of leaders that wait and have no copy there, for
+// example because their RolloutPolicy never existed. refract render already shows such leaders on their future
+// clusters, together with their followers. So unused renders the hub once more without these leaders: the object may be
+// placed on the cluster by itself, or by other leaders.
 func (o *oracle) unused(c *Cluster, key copyKey, names []string) bool {
 	out, report := o.now().outcomes[key], o.report(key)
 	if out == nil {
@@ -132,7 +134,7 @@ func (o *oracle) gone(key copyKey, object *unstructured.Unstructured) bool {
 	return on == nil || on.GetDeletionTimestamp() != nil || on.GetUID() != sourceUID(o.sourceOf(object))
 }
 
-// sourceOf returns the source annotation of a copy. If a user removed it, it returns the earlier value.
+// sourceOf returns the source annotation of a copy, or its former value if a user has removed it.
 func (o *oracle) sourceOf(object *unstructured.Unstructured) string {
 	if source := object.GetAnnotations()[refractv1alpha1.SourceAnnotation]; source != "" {
 		return source
@@ -185,7 +187,7 @@ func (o *oracle) deletes(p *Process, c *Cluster, key copyKey, object *unstructur
 		return
 	}
 	if out := o.now().outcomes[key]; out != nil && o.waitsForLeader(out) {
-		return // The leader is not in its newest state: it has other content, or another placement.
+		return // The leader's Propagation shows another content or placement than the newest one.
 	}
 	if !askedFor && !o.gone(key, object) && !o.unwanted(key, names) && !o.leftBehind(c, key, known) {
 		o.w.Failf(withoutCause, "%s deletes %s, and there is no cause: the object is on the hub (%s), it was to be on this cluster in the last %s, and nobody approved its deletion",
@@ -196,9 +198,10 @@ func (o *oracle) deletes(p *Process, c *Cluster, key copyKey, object *unstructur
 	o.unasked(p, placeKey{c, key})
 }
 
-// leftBehind reports whether a copy is from before its cluster joined under the present name (refract unjoin --force
-// leaves the copies), and its policy keeps objects on their present clusters. The Propagation may still name the cluster
-// then, so refract render shows the object there; the controllers know that it was no member meanwhile.
+// leftBehind reports whether a copy is older than the membership of its cluster under the current name (refract unjoin
+// --force leaves the copies), and its policy keeps objects on their present clusters. The Propagation may still name
+// the cluster, so refract render shows the object there. The controllers know that the cluster was no member for a
+// while, so they delete the copy.
 func (o *oracle) leftBehind(c *Cluster, key copyKey, known *copyFacts) bool {
 	on := o.onHubNow(key)
 	if on == nil || known == nil {
@@ -267,8 +270,9 @@ func (o *oracle) deletesNamespace(p *Process, c *Cluster, ns *unstructured.Unstr
 	}
 }
 
-// reported returns the FederatedClusters that are to have an object, according to its report before its deletion. The
-// result is empty while the object waits, for example for a missing policy, because it has no followers then.
+// reported returns the FederatedClusters on which an object was placed, according to its Propagation before the
+// deletion of the object. The result is empty if the object was waiting, for example for a missing policy, because it
+// has no followers then.
 func (o *oracle) reported(key copyKey, object *unstructured.Unstructured) map[types.UID]bool {
 	report := o.report(key)
 	if report == nil {
@@ -287,7 +291,7 @@ func (o *oracle) reported(key copyKey, object *unstructured.Unstructured) map[ty
 }
 
 // early checks that a follower stays for a minute on the clusters of its deleted leader. If the leader was created
-// again, the new object determines the clusters of the follower.
+// again, the clusters of the new object determine those of the follower.
 func (o *oracle) early(p *Process, c *Cluster, key copyKey, what string) {
 	on := o.onHubNow(key)
 	follows := []string{kindConfigMap.Resource, kindSecret.Resource, kindAccount.Resource}
@@ -311,8 +315,8 @@ func (o *oracle) early(p *Process, c *Cluster, key copyKey, what string) {
 	}
 }
 
-// travelled reports whether an object followed the deleted one to a cluster, in every state that processes may have
-// acted on. A cluster that has just joined, or that the policy has just left out, has no copy that must stay.
+// travelled reports whether an object followed the deleted leader to a cluster in every state that processes may have
+// acted on. Otherwise, for example on a cluster that has just joined, no copy has to stay.
 func (o *oracle) travelled(with deletion, key copyKey, cluster string) (did bool) {
 	for i := range o.states {
 		s := &o.states[i]
@@ -324,7 +328,7 @@ func (o *oracle) travelled(with deletion, key copyKey, cluster string) (did bool
 		}
 		leader, at := s.seen.at(with.key, []string{cluster})
 		if leader == nil || leader.Gone != "" {
-			continue // It did not exist yet.
+			continue // The leader did not exist yet.
 		}
 		out := s.seen.outcomes[key]
 		if at < 0 || out == nil || !slices.ContainsFunc(out.Leaders, func(l *render.Outcome) bool { return l.ID == leader.ID }) {
@@ -365,7 +369,7 @@ func (o *oracle) unasked(p *Process, place placeKey) {
 	now := time.Now()
 	o.lost = append(slices.DeleteFunc(o.lost, func(l loss) bool { return now.Sub(l.at) > outdated }), loss{now, p, place, false})
 	if len(o.editsSince(outdated)) > 1 {
-		return // Each change may cause as many deletions.
+		return // Each change of the policy may cause as many deletions.
 	}
 	n := 0
 	var clusters []string
@@ -405,7 +409,7 @@ func (o *oracle) takesOver(p *Process, c *Cluster, key copyKey, w apiserver.Writ
 		return
 	}
 	if w.Before.GetAnnotations()[refractv1alpha1.SourceAnnotation] != "" {
-		return // A user removed only the label of the copy.
+		return // It is a copy: a user has removed only its label.
 	}
 	if o.adopts(key) {
 		return

@@ -156,10 +156,11 @@ func (o *oracle) rests(w *World) {
 }
 
 // mostRepeated is the maximum number of requests per minute for objects of one type in one namespace while nothing
-// changes: if the type cannot be written, one copy is tried every five seconds.
+// changes. If objects of a type cannot be written, Refract retries one copy every five seconds.
 const mostRepeated = 15
 
-// repeats counts a request for an object of a cluster, or a failed write of a Propagation, at the end of a history. Leases and checks of servers are periodic.
+// repeats counts a request for an object of a cluster, or a failed write of a Propagation, at the end of a history. It
+// does not count periodic requests: those for Leases, and checks of servers.
 func (o *oracle) repeats(c *call, code int) {
 	m := pathOf.FindStringSubmatch(c.request.URL.Path)
 	if o.repeated == nil || m == nil || m[2] == "" || m[3] == "leases" {
@@ -174,7 +175,8 @@ func (o *oracle) repeats(c *call, code int) {
 	}
 }
 
-// failsOnHub is the weight of a failed write of a Propagation: it must not happen at all.
+// failsOnHub is the weight of a failed write of a Propagation. It exceeds mostRepeated, because no such failure is
+// allowed.
 const failsOnHub = 1000
 
 // longestRest is the maximum duration of the end of a run.
@@ -196,7 +198,7 @@ func (o *oracle) ends(w *World) {
 	for _, k := range ofHub {
 		for _, object := range w.Hub.Server.All(k.GroupVersionResource) {
 			_, held, _ := unstructured.NestedMap(object.Object, "status", "deletionsHeld")
-			if held { // A leaving cluster waits for the approval of deletions, and reports this.
+			if held { // A leaving cluster may wait for the approval of deletions, which its status reports.
 				continue
 			}
 			if k == kindCluster && o.waitsForFinalizers(object) {
@@ -212,9 +214,9 @@ func (o *oracle) ends(w *World) {
 	}
 }
 
-// waitsForFinalizers reports whether all copies on the cluster of a FederatedCluster are being deleted and have
-// finalizers of other owners, and its status names one of them. The promise is "until then the cluster cannot leave the
-// hub either" in docs/guide/override-policies.md.
+// waitsForFinalizers reports whether all copies on the cluster of a FederatedCluster are being deleted and wait for
+// finalizers of other owners, and the status of the FederatedCluster names one of them. The promise is "until then the
+// cluster cannot leave the hub either" in docs/guide/override-policies.md.
 func (o *oracle) waitsForFinalizers(object *unstructured.Unstructured) bool {
 	fc := &corev1alpha1.FederatedCluster{}
 	if mustDecode(object.DeepCopy().Object, fc) != nil || o.w.clusterAt(fc) == nil {
@@ -242,8 +244,8 @@ func (o *oracle) waitsForFinalizers(object *unstructured.Unstructured) bool {
 	return said
 }
 
-// inNamespace returns the objects of a namespace that concern Refract, and whether other objects have finalizers, which
-// also keep the namespace.
+// inNamespace returns the objects of a namespace that concern Refract. others is true if other objects have finalizers,
+// because these also keep the namespace.
 func inNamespace(t *Target, namespace string) (names []string, others bool) {
 	for _, k := range slices.Concat(ofHub, []kind{kindRevision, kindLease, podKind, replicaSetKind}) {
 		for _, object := range t.Server.All(k.GroupVersionResource) {
@@ -302,8 +304,8 @@ func (o *oracle) copiesOn(c *Cluster) (n int) {
 	return n
 }
 
-// excused reports whether the row of a cluster in the Propagation has a true reason for a copy that differs from the
-// intended one.
+// excused reports whether the row of a cluster in the Propagation gives a correct reason why the copy differs from the
+// intended object.
 func (o *oracle) excused(c *Cluster, key copyKey, row *refractv1alpha1.ClusterStatus, there *unstructured.Unstructured) bool {
 	if row == nil {
 		return false
@@ -407,7 +409,8 @@ func (o *oracle) place(w *World, key copyKey, out *render.Outcome, at int, repor
 	case row.State != refractv1alpha1.StateSynced:
 		w.Failf(wrongStatus, "the Propagation of %s says %s of cluster %s (reason %q: %s), which is no reason for anything", key, row.State, name, row.Reason, row.Message)
 	case row.Run != nil && (there == nil || !isCopy(there)), there == nil && key.Resource == kindJob.Resource:
-		// The Job has run, and its cluster has removed it. A user may have created a Job of the same name since.
+		// The Job has completed, and its cluster has removed it. A user may have created another Job with the same name
+		// since.
 	case there == nil:
 		w.Failf(differsFromRender, "%s is to be on cluster %s, its Propagation says Synced, and it is not there", key, name)
 	default:
@@ -423,7 +426,7 @@ func syncedOf(report *unstructured.Unstructured) string {
 	return fmt.Sprintf("Synced=%v (%v: %v)", c["status"], c["reason"], c["message"])
 }
 
-// blocked reports whether an object is not updated for a reason that its report names, and whether the reason is true.
+// blocked reports whether the Propagation of an object gives a correct reason why the object is not updated.
 func (o *oracle) blocked(report, on *unstructured.Unstructured) bool {
 	c := saidCondition(report, refractv1alpha1.ConditionSynced)
 	if c["status"] != string(metav1.ConditionFalse) {
@@ -442,8 +445,8 @@ func (o *oracle) blocked(report, on *unstructured.Unstructured) bool {
 	}
 }
 
-// withheld reports whether an override adds a reference to the object, and its leader (the object that it travels with)
-// reports that the object does not travel. The promise is "References without this permission do not travel, and the
+// withheld reports whether an override adds a reference to the object, and the leader (the object with the reference)
+// reports that the object does not follow it. The promise is "References without this permission do not travel, and the
 // Propagation names them" in docs/guide/secure-the-hub.md. refract render propagates all references, because only the
 // hub knows the rights of users.
 func (o *oracle) withheld(key copyKey, out *render.Outcome) bool {
@@ -461,7 +464,7 @@ func (o *oracle) withheld(key copyKey, out *render.Outcome) bool {
 }
 
 // waitsForLeader reports whether an object has a leader whose newest content is not on all clusters yet: a new follower
-// comes with the content that refers to it (docs/design/rollouts.md#followers-of-a-governed-object).
+// is written together with the content that refers to it (docs/design/rollouts.md#followers-of-a-governed-object).
 func (o *oracle) waitsForLeader(out *render.Outcome) bool {
 	return slices.ContainsFunc(out.Leaders, o.waits)
 }
@@ -478,9 +481,10 @@ func (o *oracle) waits(leader *render.Outcome) bool {
 	return is != nil && is.Phase != refractv1alpha1.RolloutComplete || o.blocked(report, on) || leader.Held != ""
 }
 
-// changesWith reports whether an object changes together with a leader whose rollout is not complete or waits, and its
-// report names that leader. The promise is "a cluster has both or neither" in docs/guide/release-safely.md. refract
-// render may not show this leader: its newest content may no longer refer to the object, or may be placed nowhere.
+// changesWith reports whether an object changes together with a leader whose rollout waits or is not complete, and
+// whether the object's Propagation names that leader. The promise is "a cluster has both or neither" in
+// docs/guide/release-safely.md. refract render may not show this leader, because its newest content may no longer refer
+// to the object, or may be placed nowhere.
 func (o *oracle) changesWith(report *unstructured.Unstructured) bool {
 	said := syncedOf(report)
 	return o.follows(report, func(key copyKey, leader, on *unstructured.Unstructured) bool {
@@ -490,18 +494,18 @@ func (o *oracle) changesWith(report *unstructured.Unstructured) bool {
 	})
 }
 
-// staysWith reports whether the report of an object names a leader that stays on a cluster for a true reason in the
-// leader's own report. The promise is "Objects that travel with a waiting object stay with it" in
-// docs/guide/approve-deletions-and-moves.md. The clusters of a leader without rows are unknown while it waits. refract
-// render may not show this leader, because it may no longer be placed anywhere.
+// staysWith reports whether the Propagation of an object names a leader that stays on a cluster, for a reason that is
+// correct according to the leader's own Propagation. The promise is "Objects that travel with a waiting object stay
+// with it" in docs/guide/approve-deletions-and-moves.md. While a leader without rows waits, its clusters are unknown.
+// refract render may not show this leader, because it may no longer be placed anywhere.
 func (o *oracle) staysWith(report *unstructured.Unstructured, name string) bool {
 	return o.follows(report, func(_ copyKey, leader, on *unstructured.Unstructured) bool {
 		return o.blocked(leader, on) && (rowFor(leader, name) != nil || len(rowsOf(leader)) == 0)
 	})
 }
 
-// follows reports whether the report of an object names a leader that exists on the hub, has a report, and satisfies
-// the function.
+// follows reports whether the Propagation of an object names a leader that exists on the hub, has a Propagation itself,
+// and satisfies the function of.
 func (o *oracle) follows(report *unstructured.Unstructured, of func(key copyKey, leader, on *unstructured.Unstructured) bool) bool {
 	follows, _, _ := unstructured.NestedSlice(report.Object, "status", "follows") // Without leaders the list is empty.
 	return slices.ContainsFunc(follows, func(f any) bool {
@@ -514,8 +518,8 @@ func (o *oracle) follows(report *unstructured.Unstructured, of func(key copyKey,
 	})
 }
 
-// clusterNamed returns the cluster of a FederatedCluster in use. It returns nil for an unknown name, or if the cluster
-// is leaving.
+// clusterNamed returns the cluster of a FederatedCluster that Refract uses. It returns nil for an unknown name, or if
+// the cluster is leaving.
 func (o *oracle) clusterNamed(name string) *Cluster {
 	for _, fc := range o.w.members() {
 		if fc.Name == name && fc.DeletionTimestamp == nil && isServed(fc) {

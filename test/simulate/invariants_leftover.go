@@ -44,8 +44,8 @@ func (o *oracle) leftOver(w *World, c *Cluster) {
 	}
 }
 
-// heldOn reports whether the Propagation tells that an object would leave a cluster and waits for an approval. The
-// condition Synced may name another problem that comes first.
+// heldOn reports whether, according to the Propagation, the removal of an object from a cluster waits for an approval.
+// The condition Synced may name another problem with a higher priority.
 func heldOn(report *unstructured.Unstructured, name string) bool {
 	if report == nil {
 		return false
@@ -54,10 +54,10 @@ func heldOn(report *unstructured.Unstructured, name string) bool {
 	return slices.Contains(leaves, name)
 }
 
-// goesWithOlder reports whether a copy stays on a cluster for another copy that refers to it and has older content,
-// because the rollout has not reached the cluster: a former follower is deleted together with the content that refers
-// to it (docs/design/rollouts.md#followers-of-a-governed-object). refract render shows only the newest content. Objects
-// that are deleted on the hub do not stay.
+// goesWithOlder reports whether a copy stays on a cluster because another copy with older content refers to it. The
+// rollout has not reached the cluster, and a former follower is deleted together with the content that refers to it
+// (docs/design/rollouts.md#followers-of-a-governed-object). refract render shows only the newest content. Objects that
+// are deleted on the hub do not stay.
 func (o *oracle) goesWithOlder(c *Cluster, key copyKey, name string) bool {
 	if on := o.onHubNow(key); on == nil || on.GetDeletionTimestamp() != nil {
 		return false
@@ -119,9 +119,9 @@ func (o *oracle) reports(w *World) {
 	}
 }
 
-// reverted checks that no cluster has reverted content: Revert restores the former content on all clusters
-// (docs/guide/release-safely.md). At the end all clusters answer, so clusters that were unreachable have it, too. Such a
-// cluster waits while the object is blocked or tried out: Refract writes no copies of it then.
+// reverted checks that no cluster has the reverted content: Revert restores the former content on all clusters
+// (docs/guide/release-safely.md). At the end all clusters answer, including those that were unreachable. While the
+// object is blocked or in a dry run, Refract writes no copies, so a cluster may keep the content.
 func (o *oracle) reverted(w *World, key copyKey, report *unstructured.Unstructured) {
 	r := rolloutOf(report)
 	if r == nil || r.Phase != refractv1alpha1.RolloutReverted {

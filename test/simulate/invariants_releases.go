@@ -28,8 +28,8 @@ type releases struct {
 	// good has the name of the revision that all clusters of an object may have: the target of its last Complete
 	// RolloutStatus.
 	good map[copyKey]string
-	// changed is the time of the last change of the governed objects or their rollout policies, by namespace; "" stands
-	// for all namespaces.
+	// changed is the time of the last change of governed objects or their rollout policies, by namespace. The key ""
+	// stands for changes that affect all namespaces.
 	changed map[string]time.Time
 	// stored are the ControllerRevisions that were created, by name.
 	stored map[string]storedPart
@@ -59,7 +59,7 @@ func (r *releases) recorded(o *oracle, p *Process, w apiserver.Write) {
 		return
 	}
 	key, is := reportKey(w.After), rolloutOf(w.After)
-	if p == nil { // Users answer the awaited step by an annotation.
+	if p == nil { // Not Refract but a user wrote it: users approve a step by an annotation.
 		if is != nil && is.Awaits != "" {
 			for _, annotation := range []string{refractv1alpha1.ApproveRolloutAnnotation, refractv1alpha1.ResumeAnnotation} {
 				if w.After.GetAnnotations()[annotation] == is.Awaits {
@@ -84,7 +84,7 @@ func (r *releases) recorded(o *oracle, p *Process, w apiserver.Write) {
 	}
 	r.settle(key, was, is)
 	all := slices.Concat(r.records[key], []record{{time.Now(), is}})
-	for len(all) > 1 && time.Since(all[1].at) > outdated { // The newest RolloutStatus from before that time is valid at its beginning.
+	for len(all) > 1 && time.Since(all[1].at) > outdated { // The newest RolloutStatus from before this period is still valid at its beginning.
 		all = all[1:]
 	}
 	r.records[key] = all
@@ -101,7 +101,7 @@ func (r *releases) onRevision(o *oracle, p *Process, w apiserver.Write) {
 		return
 	}
 	deleted := w.Before.GetDeletionTimestamp() == nil && (w.Verb == "delete" || w.Verb == "removed")
-	if p == nil || !deleted || o.wasReset(o.w.Hub) || revision.IsSealed(w.Name) { // After a new key, sealed content has another name.
+	if p == nil || !deleted || o.wasReset(o.w.Hub) || revision.IsSealed(w.Name) { // With a new key, encrypted content gets another name.
 		return
 	}
 	for key, records := range r.records {
@@ -181,8 +181,8 @@ func (r *releases) judgeRecord(o *oracle, p *Process, key copyKey, was, is *refr
 	o.bakes(p, key, was, is, specs, report)
 }
 
-// answered reports whether a user approved the awaited step, or the step of a recent RolloutStatus: after a restore of
-// the hub, an older RolloutStatus is valid again.
+// answered reports whether a user approved the step that the rollout waits for. An approval of the same step in a
+// recent RolloutStatus also counts, because a restore of the hub brings an older RolloutStatus back.
 func (r *releases) answered(key copyKey, was *refractv1alpha1.RolloutStatus) bool {
 	return was.Awaits != "" && r.approved[was.Awaits] || slices.ContainsFunc(r.records[key], func(e record) bool { return e.is.Awaits != "" && r.approved[e.is.Awaits] })
 }
@@ -197,8 +197,8 @@ func waveOf(spec *refractv1alpha1.RolloutPolicySpec, name string) *refractv1alph
 	return nil
 }
 
-// needsApproval reports whether a wave begins only after an approval. A wave of a floor, such as all of all/test and
-// all/prod, is approved once, before the first part of it begins.
+// needsApproval reports whether a wave begins only after an approval. A wave of a floor may have several parts: "all"
+// has the parts all/test and all/prod. It is approved once, before its first part begins.
 func needsApproval(specs []*refractv1alpha1.RolloutPolicySpec, name string, begun func(name string) bool) bool {
 	parts := strings.Split(name, "/")
 	if len(parts) != len(specs) {
@@ -253,8 +253,8 @@ func (o *oracle) endsReverted(p *Process, key copyKey, was, is *refractv1alpha1.
 }
 
 // goesBack reports whether a process cannot reach a cluster, and the RolloutStatus says so. The promise is "an
-// unreachable cluster is named, and goes back on its return" (P9 in docs/reliability.md). The process may write this
-// RolloutStatus before it has stored that the FederatedCluster is not Ready, so its connection counts as well.
+// unreachable cluster is named, and goes back on its return" (P9 in docs/reliability.md). A process may write this
+// RolloutStatus before it stores that the FederatedCluster is not Ready, so the state of its connection counts, too.
 func (o *oracle) goesBack(p *Process, c *Cluster, is *refractv1alpha1.RolloutStatus) bool {
 	names, _ := o.namesNow(c)
 	named := slices.ContainsFunc(names, func(name string) bool {
@@ -290,8 +290,8 @@ func hasTarget(r *refractv1alpha1.RolloutStatus, name string) bool {
 		!back && slices.ContainsFunc(r.Failed, func(c refractv1alpha1.FailedCluster) bool { return c.Name == name })
 }
 
-// skewed is the maximum error of times: a minute, by the promise "a skew of one minute changes a result by at most one
-// minute", and the time between an event and its report.
+// skewed is the maximum error of times. It has two parts: the minute of the promise "a skew of one minute changes a
+// result by at most one minute", and the time between an event and its report.
 const skewed = 75 * time.Second
 
 // bakes checks that a cluster counts as done only after its copy has been ready for the minReadySeconds of its wave
@@ -318,11 +318,11 @@ func (o *oracle) bakes(p *Process, key copyKey, was, is *refractv1alpha1.Rollout
 		}
 		held := o.heldSince(key, c.Name)
 		if held.Before(first) {
-			first = held // The content of the copy is older than the present name of the target.
+			first = held // The copy got its content before the target was renamed.
 		}
 		least := time.Duration(wave.MinReadySeconds) * time.Second
-		// A copy that was lost, deleted or changed is ready again only since it was written again. A write within skewed may
-		// be newer than the report.
+		// After a copy was lost, deleted or changed, it is ready again only after its next write. A write within skewed
+		// may be newer than the Propagation.
 		if took := time.Since(held); took > skewed && took+skewed < least {
 			o.w.Failf(unreleased, "%s says that cluster %s is done with the new content of %s, which was written there %s ago, and its wave has minReadySeconds: %d",
 				p.Name, c.Name, key, took.Round(time.Second), wave.MinReadySeconds)
@@ -352,8 +352,8 @@ func (o *oracle) heldSince(key copyKey, name string) time.Time {
 	return time.Now()
 }
 
-// renamed reports whether only the name of a rollout's target has changed, because the key for names was replaced. A
-// target with other content has another nonce.
+// renamed reports whether only the name of a rollout's target has changed, because the key that encrypts names was
+// replaced. A target with other content has another nonce.
 func renamed(was, is *refractv1alpha1.RolloutStatus) bool {
 	before, now := sealedWith(&was.Target), sealedWith(&is.Target)
 	return was.Nonce == is.Nonce && before != now && before != "" && now != ""
@@ -431,7 +431,7 @@ func (r *releases) governs(o *oracle, key copyKey, on *unstructured.Unstructured
 			return false
 		}
 	}
-	for _, s := range o.states { // Its labels may have changed, and with them its policy.
+	for _, s := range o.states { // The labels may have changed recently, and with them the policy.
 		for _, was := range s.objects {
 			if was.GetUID() == on.GetUID() && (was.GetLabels()[refractv1alpha1.RolloutPolicyLabel] != on.GetLabels()[refractv1alpha1.RolloutPolicyLabel] ||
 				was.GetLabels()[refractv1alpha1.ClusterRolloutPolicyLabel] != on.GetLabels()[refractv1alpha1.ClusterRolloutPolicyLabel]) {
@@ -451,7 +451,7 @@ func (r *releases) governs(o *oracle, key copyKey, on *unstructured.Unstructured
 }
 
 // sentBeside reports whether Refract sent a field that the wanted object does not have: the last good content often has
-// all fields of the newest one, and those that it removes. Elements of lists and annotations are not compared.
+// fields that the newest content lacks. Elements of lists and annotations are not compared.
 func sentBeside(want, copied *unstructured.Unstructured) bool {
 	for _, entry := range copied.GetManagedFields() {
 		if entry.Manager != member.FieldManager || entry.Subresource != "" || entry.FieldsV1 == nil {
@@ -488,8 +488,8 @@ func beside(sent map[string]any, want any, path string) bool {
 	return false
 }
 
-// judge checks a write of content: a cluster gets changed content only after its wave has begun
-// (docs/design/rollouts.md), and the content on the clusters is the last good content
+// judge checks a write of content. A cluster gets changed content only after its wave has begun
+// (docs/design/rollouts.md). Content found on clusters counts as the last good content
 // (docs/design/rollouts.md#content-found-on-clusters). The first copy on a cluster may be written at any time.
 func (r *releases) judge(o *oracle, p *Process, c *Cluster, key copyKey, w apiserver.Write) {
 	if w.Before == nil || !isCopy(w.Before) || o.wasReset(o.w.Hub) || o.wasReset(&c.Target) {
@@ -501,7 +501,7 @@ func (r *releases) judge(o *oracle, p *Process, c *Cluster, key copyKey, w apise
 		return
 	}
 	if names, leaving := o.namesNow(c); !isCopy(w.After) && (leaving || len(names) == 0) {
-		return // A copy that is left to a cluster: "it leaves when its copies are gone, whatever the hub says of them", docs/design/deletions.md.
+		return // Refract leaves the copy on a leaving cluster: "it leaves when its copies are gone, whatever the hub says of them", docs/design/deletions.md.
 	}
 	if on.GetAnnotations()[corev1alpha1.DryRunAnnotation] == "true" && !o.editedWithin(key, outdated) {
 		o.w.Failf(unreleased, "%s writes %s to cluster %s, though it has the annotation %s", p.Name, key, c.Name, corev1alpha1.DryRunAnnotation)
@@ -517,7 +517,7 @@ func (r *releases) judge(o *oracle, p *Process, c *Cluster, key copyKey, w apise
 	}
 	want := variantFor(out, at)
 	if want == nil || differs(want, w.After, on) != "" || differs(want, w.Before, on) == "" || sentBeside(want, w.After) {
-		return // The content is not the newest one, or existed before.
+		return // The content is not the newest one, or is not new on the cluster.
 	}
 	edited := o.lastEdit(key, on)
 	records := r.records[key]
@@ -552,10 +552,10 @@ func (r *releases) judge(o *oracle, p *Process, c *Cluster, key copyKey, w apise
 }
 
 // lastEdit returns the time of the last known change of an object's content: a write of the object, or of an override
-// policy that it names. A change of another policy does not change the content, and leaves the RolloutStatus unchanged.
+// policy that it names. Other policies do not change the content or the RolloutStatus.
 func (o *oracle) lastEdit(key copyKey, on *unstructured.Unstructured) (at time.Time) {
 	keys := []copyKey{key}
-	named, _, _ := override.Named(on.GetLabels(), key.namespace) // An invalid label names no policies: the object waits then.
+	named, _, _ := override.Named(on.GetLabels(), key.namespace) // An invalid label names no policies, and the object waits.
 	for _, ref := range named {
 		keys = append(keys, copyKey{resourceOf[schema.GroupKind{Group: kindOverride.Group, Kind: ref.Kind}], ref.Namespace, ref.Name})
 	}

@@ -129,8 +129,8 @@ func (b *bench) drop(k kind, name string) {
 	b.must(b.member(culprit).delete(k, "shop", name, metav1.DeleteOptions{}))
 }
 
-// trial runs the check at the end of a history. A ConfigMap and a Deployment have a correct copy on each cluster, and no
-// process writes the edits of the check. Value is the value of the annotation dry-run of the Deployment.
+// trial runs the check at the end of a history. A ConfigMap and a Deployment have a correct copy on each cluster, and
+// no process writes the edits of the check. value is the value of the Deployment's annotation dry-run.
 func (b *bench) trial(value string) {
 	spec := map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"app": "web"}}, "template": template("web", "web:1", nil)}
 	page, web := b.has(kindConfigMap, "page-1", level("1")), b.has(kindDeployment, "web", anything(map[string]any{"spec": spec}))
@@ -184,7 +184,7 @@ func TestInvariants(t *testing.T) {
 		r := map[string]any{"phase": phase, "target": revision, "lastGood": map[string]any{"name": "one", "object": "one"}, "current": current}
 		return map[string]any{"placed": int64(1), "synced": int64(0), "variantCount": int64(1), "ready": int64(0), "rollout": r}
 	}
-	blocked := func(cluster string) map[string]any { // It has no policy, and is still on a cluster.
+	blocked := func(cluster string) map[string]any { // The object has no policy, and still has a copy.
 		return map[string]any{
 			"placed": int64(0), "synced": int64(1), "variantCount": int64(0), "ready": int64(1), "clusters": []any{map[string]any{"name": cluster, "state": "Synced"}},
 			"conditions": []any{map[string]any{"type": "Synced", "status": "False", "reason": "PolicyNotFound", "message": "", "lastTransitionTime": "2000-01-01T00:00:00Z"}},
@@ -195,8 +195,8 @@ func TestInvariants(t *testing.T) {
 			"selector": map[string]any{"matchLabels": map[string]any{"app": "web"}}, "template": template("web", "web:1", references(which)),
 		}})
 	}
-	// released removes the reference to a claim from a Deployment. The copies of both are on the cluster; the copy of
-	// the claim belongs to older content of the Deployment.
+	// released removes the reference to a claim from a Deployment. The cluster has copies of both; the copy of the
+	// Deployment has the older content with the reference.
 	released := func(b *bench, status map[string]any, follows ...any) {
 		of := b.has(kindDeployment, "web", mounts(4), refractv1alpha1.RolloutPolicyLabel, "careful")
 		b.copied(kindDeployment, of, "one")
@@ -232,7 +232,8 @@ func TestInvariants(t *testing.T) {
 		time.Sleep(time.Second)
 		b.copied(kindConfigMap, of, "two")
 	}
-	// waits has a Deployment that waits for an override policy, and changes a ConfigMap that is released with it.
+	// waits has a Deployment that waits for an override policy, and changes a ConfigMap whose rollout includes the
+	// Deployment.
 	waits := func(b *bench, says string) {
 		of := b.has(kindDeployment, "web", mounts(1), refractv1alpha1.RolloutPolicyLabel, "careful", corev1alpha1.OverridePolicyLabel, "gone")
 		condition := func(reason, message string) []any {
@@ -274,8 +275,9 @@ func TestInvariants(t *testing.T) {
 			}}}
 		}))
 	}
-	// bakes marks a cluster as done 310 seconds after it got content whose wave needs 300 seconds, and 110 seconds
-	// after the RolloutStatus has renamed the target. The copy is written again at a time before that; not if it is zero.
+	// bakes marks a cluster as done 310 seconds after it got content whose wave has minReadySeconds 300, and 110
+	// seconds after the RolloutStatus has renamed the target. again is the time from a second write of the copy until
+	// then; zero means no second write.
 	bakes := func(b *bench, object, nonce string, again time.Duration) {
 		of := governed(b)
 		policy := b.hub("alice").get(kindRollout, "shop", "careful")
@@ -306,8 +308,8 @@ func TestInvariants(t *testing.T) {
 		time.Sleep(again)
 		say(status("second", object, nonce, map[string]any{"current": nil, "done": []any{b.c.Name}}))
 	}
-	// reverts lets a cluster get new content, and ends the rollout as Reverted after a further event. If named is set,
-	// the RolloutStatus says that the cluster cannot be reached.
+	// reverts lets a cluster get new content, and ends the rollout as Reverted after an event. If named is true, the
+	// RolloutStatus says that the cluster cannot be reached.
 	reverts := func(b *bench, named bool, event func()) {
 		of := governed(b)
 		policy := b.hub("alice").get(kindRollout, "shop", "careful")
@@ -318,7 +320,7 @@ func TestInvariants(t *testing.T) {
 				"kind": kindRollout.name, "namespace": "shop", "name": "careful", "generation": policy.GetGeneration(),
 			}}
 			maps.Copy(is, more)
-			all["clusters"] = []any{map[string]any{"name": b.c.Name, "state": "Synced"}} // A cluster that is not Ready keeps its place.
+			all["clusters"] = []any{map[string]any{"name": b.c.Name, "state": "Synced"}} // A cluster that is not Ready keeps its copies.
 			return all
 		}
 		report(b, of, status("Progressing", nil))
@@ -333,15 +335,15 @@ func TestInvariants(t *testing.T) {
 	}
 	// cut lets the culprit lose its connection to the cluster.
 	cut := func(b *bench) func() { return func() { b.Processes[0].cut[&b.c.Target] = true } }
-	// returned ends a rollout as Reverted while the cluster is unreachable, performs a further event, and checks the end
-	// of the history. The copy has the new content still.
+	// returned ends a rollout as Reverted while the cluster is unreachable, performs an event, and runs the check at
+	// the end of a history. The copy still has the new content.
 	returned := func(b *bench, event func(h hand)) {
 		reverts(b, true, cut(b))
 		event(b.hub("alice"))
 		key := copyKey{kindConfigMap.GroupVersionResource.GroupResource(), "shop", "page-1"}
 		b.oracle.reverted(b.World, key, b.hub(culprit).get(kindReport, "shop", "page-1-test"))
 	}
-	// floored sets a floor on the namespace of an object, and edits the object, in this order or the other.
+	// floored sets a floor on the namespace of an object and edits the object, in the order of the arguments.
 	floored := func(b *bench, first, second func(b *bench)) {
 		if b.hub(operator).get(kindRollouts, "", "floor") == nil {
 			b.must(b.hub(operator).create(object(kindRollouts, "", "floor", map[string]any{"spec": rolloutSpecs[1].spec()})))
@@ -364,10 +366,10 @@ func TestInvariants(t *testing.T) {
 	tried := func(b *bench, then func(of *unstructured.Unstructured)) {
 		b.copied(kindClaim, b.has(kindClaim, "data", claim(b)), "one")
 		b.must(b.hub("alice").edit(kindClaim, "shop", "data", func(o *unstructured.Unstructured) { annotate(o, corev1alpha1.DryRunAnnotation, "true") }))
-		time.Sleep(10 * outdated) // All processes know of it then.
+		time.Sleep(10 * outdated) // Now all processes know the annotation.
 		then(b.hub("alice").get(kindClaim, "shop", "data"))
 	}
-	// lets removes the marks from the copy of the claim as the culprit.
+	// lets removes Refract's labels and annotations from the copy of the claim, as the culprit.
 	lets := func(b *bench) {
 		b.must(b.member(culprit).edit(kindClaim, "shop", "data", func(o *unstructured.Unstructured) {
 			label(o, corev1alpha1.ManagedLabel, "")
@@ -385,8 +387,8 @@ func TestInvariants(t *testing.T) {
 			}}},
 		},
 	}}
-	// travels deletes a Deployment with a Secret as its follower, and deletes the copy of the Secret on eu-1 some
-	// seconds later.
+	// travels deletes a Deployment with a Secret as its follower, and some seconds later the copy of the Secret on
+	// eu-1.
 	travels := func(b *bench, state string, then func(h hand)) {
 		h := b.hub("alice")
 		if h.get(kindSecret, "shop", "passwords") == nil {

@@ -59,9 +59,9 @@ type contentFacts struct {
 	past  map[string]bool
 }
 
-// older checks that a copy does not return to an earlier content without a change on the hub, because each write is
-// compared with the newest decision (docs/design/decide-apply-report.md). Objects that obey a rollout policy may be
-// reverted; another check judges these.
+// older checks that a copy does not return to an earlier content without a change on the hub: Refract compares each
+// write with its newest decision (docs/design/decide-apply-report.md). Objects with a rollout policy may be reverted;
+// another check covers them.
 func (o *oracle) older(p *Process, c *Cluster, key copyKey, w apiserver.Write) {
 	hash := w.After.GetAnnotations()[refractv1alpha1.AppliedAnnotation]
 	place := placeKey{c, key}

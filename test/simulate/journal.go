@@ -18,7 +18,7 @@ type Journal struct {
 
 	sum  hash.Hash
 	last string
-	to   io.Writer // Also gets all requests; nil for no such output.
+	to   io.Writer // Also receives all requests; nil for no output.
 }
 
 // Entry is one line of a story.
@@ -43,7 +43,7 @@ func newJournal(to io.Writer) *Journal { return &Journal{sum: sha256.New(), to: 
 // add records an event for a story.
 func (j *Journal) add(w *World, actor, text string) { j.addAt(w, j.mark(w), actor, text) }
 
-// mark is a position in a story.
+// mark is a position in a story, with its time.
 type mark struct {
 	entries int
 	after   time.Duration
@@ -52,7 +52,8 @@ type mark struct {
 // mark returns the end of the story so far.
 func (j *Journal) mark(w *World) mark { return mark{len(j.Entries), w.Elapsed()} }
 
-// addAt records an event that began at a mark. Its consequences since then come after it.
+// addAt records an event that began at a mark. In the story it comes before the events since then, which are its
+// consequences.
 func (j *Journal) addAt(w *World, at mark, actor, text string) {
 	text = w.plain(text)
 	j.Entries = slices.Insert(j.Entries, at.entries, Entry{Step: w.step, After: at.after, Actor: actor, Text: text})

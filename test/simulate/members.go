@@ -18,43 +18,43 @@ import (
 	"refract.dev/test/apiserver"
 )
 
-// Lab contains the differences of a cluster from other clusters.
+// Lab has the properties in which a cluster differs from other clusters.
 type Lab struct {
 	// StorageClass is the default class.
 	StorageClass string
-	// Kubeconfig is whether the Secret on the hub contains a kubeconfig; see credentials.go.
+	// Kubeconfig is true if the Secret on the hub contains a kubeconfig; see credentials.go.
 	Kubeconfig bool
 	tokens     tokens
-	// front answers requests in place of the API server; nil without a front.
+	// front answers requests instead of the API server; nil without a front.
 	front *front
-	// Workloads is whether the cluster has the controllers of Deployments, Jobs and autoscalers.
+	// Workloads is true if the cluster has the controllers of Deployments, Jobs and autoscalers.
 	Workloads bool
 	// Claims is the number of PersistentVolumeClaims that a ResourceQuota allows in a namespace; 0 for no quota.
 	Claims int
-	// Forbids is the prefix of image tags whose pods PodSecurity rejects; "" for none.
+	// Forbids is a prefix of image tags. PodSecurity rejects pods with such images; "" for none.
 	Forbids string
-	// Sidecar is whether a webhook adds a label, an annotation and a container to workloads.
+	// Sidecar is true if a webhook adds a label, an annotation and a container to workloads.
 	Sidecar bool
-	// Ailments are the present faults of some types.
+	// Ailments are the current faults of some types.
 	Ailments []ailment
-	// Crashes is whether pods of Deployments are not ready at present.
+	// Crashes is true while pods of Deployments do not become ready.
 	Crashes bool
 	// Load is the number of replicas that autoscalers want.
 	Load int64
 
 	served
-	then served // At the time of the backup.
+	then served // The types at the time of the backup.
 }
 
 // served describes the types that a cluster serves.
 type served struct {
-	// Autoscaling is whether the group autoscaling is served.
+	// Autoscaling is true if the group autoscaling is served.
 	Autoscaling bool
 	// Widgets is the number of served versions of Widgets.
 	Widgets int
 }
 
-// newLab returns the differences of the i-th cluster.
+// newLab chooses the properties of the i-th cluster.
 func (w *World) newLab(i int) Lab {
 	lab := Lab{
 		StorageClass: []string{"ssd", "gp3", "standard"}[i], Workloads: true, served: served{true, 1}, Load: int64(1 + w.Rand.IntN(5)),
@@ -134,10 +134,10 @@ type ailment struct {
 // malady is a kind of fault that an API type can have.
 type malady struct {
 	name string
-	// tells and ends are the texts of a story for the beginning and the end of the fault, with a placeholder for the
-	// type.
+	// tells and ends are the texts with which a story describes the beginning and the end of the fault. They have a
+	// placeholder for the type.
 	tells, ends string
-	// write is the answer to a valid write. all is the answer to any request of Refract; it comes first.
+	// write returns the error for a valid write. all returns the error for any request of Refract, and is called first.
 	write func(k kind, w apiserver.Write) *statusError
 	all   func(k kind, r *http.Request) *statusError
 }
@@ -213,7 +213,7 @@ var maladies = []malady{
 }
 
 // refused returns the error of a cluster for a request of Refract, because of invalid credentials or a fault of the
-// type. It returns nil if the cluster serves the request.
+// type. It returns nil if there is no error.
 func (w *World) refused(t *Target, r *http.Request) *metav1.Status {
 	if t == w.Hub {
 		return w.withheld(r)
@@ -243,7 +243,7 @@ func (w *World) refused(t *Target, r *http.Request) *metav1.Status {
 // reviews is the path for questions about the client's own rights.
 const reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
-// reviewed returns the answer of a cluster to a question about Refract's rights, or nil for other requests.
+// reviewed returns the response of a cluster to a review of Refract's own rights, or nil for other requests.
 func (w *World) reviewed(t *Target, r *http.Request, body []byte) *apiserver.Answer {
 	review := &authorizationv1.SelfSubjectAccessReview{}
 	if t == w.Hub || r.URL.Path != reviews || json.Unmarshal(body, review) != nil || review.Spec.ResourceAttributes == nil {

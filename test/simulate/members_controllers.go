@@ -14,7 +14,8 @@ import (
 	"refract.dev/test/apiserver"
 )
 
-// garbage returns the actions of the garbage collector: for objects whose owners are gone, and for objects that wait for it.
+// garbage returns the actions of the garbage collector: for objects whose owners are gone, and for objects with one of
+// its finalizers.
 func (w *World) garbage(t *Target) (all []move) {
 	if t.Down {
 		return nil
@@ -96,7 +97,8 @@ func (w *World) deleteOwned(h hand, owner types.UID) (deleted bool) {
 	return deleted
 }
 
-// claims returns the actions of the volume controllers: they bind claims, and keep those that pods use.
+// claims returns the actions of the volume controllers: they bind claims, and delay the deletion of claims that pods
+// use.
 func (w *World) claims(c *Cluster) (all []move) {
 	h := w.hand(&c.Target, "persistentvolume-binder")
 	actor := c.Name + "'s volume controller"
@@ -138,7 +140,7 @@ func (c *Cluster) uses(namespace, claim string) bool {
 	})
 }
 
-// bind sets the fields that the binder assigns, and that the hub does not have.
+// bind sets the fields of a claim that the binder assigns on the cluster.
 func (c *Cluster) bind(h hand, o *unstructured.Unstructured) error {
 	volume := "pvc-" + string(o.GetUID())
 	err := h.edit(kindClaim, o.GetNamespace(), o.GetName(), func(o *unstructured.Unstructured) {
@@ -200,7 +202,7 @@ func wantedReplicas(o *unstructured.Unstructured) int64 {
 // deploymentDeadline is the time after which an unavailable Deployment has failed.
 const deploymentDeadline = 60 * time.Second
 
-// deployments returns the actions of the Deployment controller and the pods: the controller first observes a new
+// deployments returns the actions of the Deployment controller and the kubelets: the controller first observes a new
 // generation, and the pods become ready some time later.
 func (w *World) deployments(c *Cluster) (all []move) {
 	h := w.hand(&c.Target, "deployment-controller")
@@ -222,8 +224,8 @@ func (w *World) deployments(c *Cluster) (all []move) {
 type workload struct {
 	*unstructured.Unstructured
 
-	// replicas is the wanted number of pods, ready the number of pods that can be ready. refused is whether no pod can
-	// be created.
+	// replicas is the wanted number of pods. ready is the number of pods that can become ready. refused is true if the
+	// cluster rejects all pods.
 	replicas, ready int64
 	refused         bool
 }
@@ -398,7 +400,7 @@ func (w *World) services(c *Cluster) (all []move) {
 	return all
 }
 
-// others returns the actions of the controllers of StatefulSets and Widgets, which report at once.
+// others returns the actions of the controllers of StatefulSets and Widgets, which write the status immediately.
 func (w *World) others(c *Cluster) (all []move) {
 	h := w.hand(&c.Target, "controller")
 	for _, k := range []kind{kindStateful, kindWidget} {
@@ -425,7 +427,7 @@ func (w *World) others(c *Cluster) (all []move) {
 	return all
 }
 
-// scalers returns the actions of the autoscaler: it sets the replicas by the subresource scale.
+// scalers returns the actions of the autoscaler, which sets the replicas by the subresource scale.
 func (w *World) scalers(c *Cluster) (all []move) {
 	if !c.Lab.Autoscaling {
 		return nil

@@ -43,7 +43,7 @@ func (w *World) anyCluster() *Cluster {
 	return c
 }
 
-// anyCopy returns a random object of the tenants on a cluster.
+// anyCopy returns a random object in a tenant's namespace on a cluster.
 func (w *World) anyCopy(c *Cluster) (g *good, o *unstructured.Unstructured) {
 	_, space := w.tenant()
 	return w.there(w.hand(&c.Target, "carol"), space, true)
@@ -66,7 +66,7 @@ func (w *World) editCopy() (actor, text string) {
 	return "carol", fmt.Sprintf("edits %s on cluster %s: %s", named(g.kind, o.GetNamespace(), g.object), c.Name, what)
 }
 
-// fightOver repeatedly reverts Refract's writes, like a tool on the cluster.
+// fightOver repeatedly reverts Refract's writes, as some tools on clusters do.
 func (w *World) fightOver() (actor, text string) {
 	c := w.anyCluster()
 	if c == nil {
@@ -112,7 +112,8 @@ func (w *World) deleteCopy() (actor, text string) {
 	return "carol", fmt.Sprintf("deletes %s on cluster %s%s", named(g.kind, o.GetNamespace(), g.object), c.Name, backgroundWord[how])
 }
 
-// takeCopy takes over a copy, like a tool on the cluster: it becomes the owner of fields, or removes the marks of the copy.
+// takeCopy takes over a copy, as some tools on clusters do: it takes the ownership of fields, or removes Refract's
+// labels and annotations.
 func (w *World) takeCopy() (actor, text string) {
 	c := w.anyCluster()
 	if c == nil {
@@ -152,7 +153,7 @@ func (w *World) takeCopy() (actor, text string) {
 	return "argocd", "applies " + what + ", and forces conflicts: " + difference(o, now)
 }
 
-// createForeign creates an object on a cluster that may also exist on the hub.
+// createForeign creates an object on a cluster whose name may also exist on the hub.
 func (w *World) createForeign() (actor, text string) {
 	c := w.anyCluster()
 	if c == nil {
@@ -283,8 +284,8 @@ func (w *World) changeMemberTypes() (actor, text string) {
 	}
 }
 
-// mend ends the faults that people caused, and completes unfinished commands of the operator. It is called repeatedly
-// until the world is at rest, because these commands continue after Refract's reactions.
+// mend ends the faults that people caused, and continues unfinished commands of the operator. It is called repeatedly
+// until the world is at rest, because the next part of a command may have to wait for Refract's reaction.
 func (w *World) mend() {
 	w.people.strict, w.people.mending, w.people.unlisted = allows, true, kind{}
 	for _, c := range w.Clusters {

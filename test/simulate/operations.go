@@ -24,7 +24,7 @@ func timeOperations() []operation {
 	}
 }
 
-// mostWithoutHub limits the waits with a replica that cannot reach the hub: it only retries during this time.
+// mostWithoutHub limits a wait while a replica cannot reach the hub, because the replica only retries meanwhile.
 const mostWithoutHub = 2 * time.Minute
 
 func (w *World) wait(long time.Duration) (actor, text string) {
@@ -103,8 +103,8 @@ func (w *World) clearWeather() (actor, text string) {
 	return "", ""
 }
 
-// breakWatches breaks the watches of an API server, like the end of its process. Clients notice this one after the
-// other, because each draws a random pause.
+// breakWatches breaks the watches of an API server, as the end of its process does. Clients notice this at different
+// times, because each pauses for a random time.
 func (w *World) breakWatches(t *Target) {
 	for _, s := range w.gates.open() {
 		if s.target == t {
@@ -198,7 +198,7 @@ func (w *World) restartProcess() (actor, text string) {
 	return "", ""
 }
 
-// skewMachine sets the clock of the machine of a replica's next process.
+// skewMachine sets the clock of the machine on which the next process of a replica will run.
 func (w *World) skewMachine() (actor, text string) {
 	replica := pick(w, replicasOfHub)
 	w.Skews[replica] = time.Duration(w.Rand.IntN(31)-15) * time.Minute
@@ -247,7 +247,7 @@ func (w *World) rebuild(c *Cluster) (actor, text string) {
 	w.breakWatches(&c.Target)
 	c.Server.Wipe()
 	c.Server.SetTypes(w.typesOf(c))
-	c.Lab.Ailments = nil // The faults were caused by objects of the former cluster.
+	c.Lab.Ailments = nil // Objects of the former cluster caused these faults.
 	w.furnish(&c.Target)
 	c.Backup = nil
 	return c.Name + "'s admin", "builds the cluster anew: it is empty, and answers at the same address to the same credentials"
@@ -260,7 +260,7 @@ func (w *World) compact() (actor, text string) {
 }
 
 // skewClock sets the clock of a cluster's API server. The clock of the hub is set only at the beginning, because all
-// times that Refract stores are times of the hub.
+// times that Refract stores come from the hub's clock.
 func (w *World) skewClock() (actor, text string) {
 	c := pick(w, w.Clusters)
 	c.Skew = time.Duration(w.Rand.IntN(31)-15) * time.Minute

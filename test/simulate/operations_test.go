@@ -16,7 +16,8 @@ var needRefract = []string{ //nolint:gochecknoglobals // It is a constant.
 	"lose waiting copies",
 }
 
-// TestOperations: without Refract, each other operation is possible at some time, and the models of controllers come to rest.
+// TestOperations: without Refract, each operation except those above becomes possible at some time, and the models of
+// controllers come to rest.
 func TestOperations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts, all := map[string]int{}, slices.Concat(operations(), floorScenes, lossScenes)
@@ -25,7 +26,7 @@ func TestOperations(t *testing.T) {
 			w.calm = false
 			for step := range uint64(250) {
 				w.Rand = rand.New(rand.NewPCG(seed, step))
-				o := pick(w, all) // All operations are equally likely, so that rare ones appear, too.
+				o := pick(w, all) // With equal probabilities, rare operations occur, too.
 				if actor, text := o.do(w); text != "" {
 					w.stats.operations[o.name]++
 					w.Journal.add(w, actor, text)
@@ -71,7 +72,7 @@ func TestFocuses(t *testing.T) {
 	}
 }
 
-// TestRebuiltClusterIsWell: a rebuilt cluster no longer rejects writes of the accounts that each cluster has.
+// TestRebuiltClusterIsWell: a rebuilt cluster has the accounts that each cluster has, and accepts their writes.
 func TestRebuiltClusterIsWell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(7, nil)

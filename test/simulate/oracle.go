@@ -36,12 +36,13 @@ const (
 // the change, or its Lease ends.
 const outdated = 3 * time.Minute
 
-// oracle checks the actions of the processes by the stored objects of all API servers. It shares no state with the processes.
+// oracle checks the actions of the processes. It only uses the stored objects of all API servers, and no state of the
+// processes.
 type oracle struct {
 	w *World
 
-	// versions are the last resourceVersions. resets are the times when one went back, because the API server was
-	// restored or rebuilt.
+	// versions are the last resourceVersions. resets are the times at which resourceVersions went back, because the API
+	// server was restored or rebuilt.
 	versions map[*Target]uint64
 	resets   map[*Target]time.Time
 
@@ -49,9 +50,10 @@ type oracle struct {
 	deletions map[types.UID]deletion
 	// edits are the changes by people on the hub, the newest last.
 	edits []hubEdit
-	// states are the earlier states of the hub, each before an edit.
+	// states are earlier states of the hub. Each lasted until an edit.
 	states []hubState
-	// issued are the copies that an approval covers, by token. approved are the copies whose deletion was approved, by UID.
+	// issued are the copies that each approval token covers. approved are the UIDs of copies whose deletion was
+	// approved.
 	issued   map[string]map[types.UID]bool
 	approved map[types.UID]bool
 	// copies are the facts about copies, by UID.
@@ -61,11 +63,11 @@ type oracle struct {
 
 	leader  string // The holder of the Lease; empty if it is free or unknown.
 	writers map[*Cluster]*writer
-	// handovers counts the changes of the right to write to clusters. conditions is the time of the last change of a
-	// cluster's status.
+	// handovers counts changes of Refract's right to write to clusters. conditions is the time of the last change of a
+	// FederatedCluster's status.
 	handovers  int
 	conditions time.Time
-	// away has the last known time when no FederatedCluster of a cluster was Ready.
+	// away has the last known time at which no FederatedCluster of a cluster was Ready.
 	away map[*Cluster]time.Time
 
 	contents map[placeKey]*contentFacts
@@ -75,13 +77,13 @@ type oracle struct {
 	requests int
 	minute   time.Time
 	ended    map[*Process]bool
-	// active are the processes that have written to the hub. These have started.
+	// active are the processes that have written to the hub, so their start was successful.
 	active map[*Process]bool
 	writes []written
-	// repeated are the numbers of requests since the last change of the world, by process and request. It is nil before
-	// the end of a history.
+	// repeated has the numbers of requests since the last change of the world, by process and request; nil before the
+	// end of a history.
 	repeated map[string]int
-	// ready has the time since which the copy of a Deployment is ready.
+	// ready has the time at which the copy of a Deployment last became ready.
 	ready map[placeKey]time.Time
 }
 
@@ -101,39 +103,40 @@ type placeKey struct {
 // deletion is the deletion of an object of the hub by a request.
 type deletion struct {
 	at time.Time
-	// by is the user who deleted it.
+	// by is the user who deleted the object.
 	by string
-	// alone is whether a user deleted exactly this object: neither its namespace nor its type was deleted, and it had no owner.
+	// alone is true if a user deleted exactly this object: the object had no owner, and neither its namespace nor its
+	// type was deleted.
 	alone bool
-	// around is whether it was deleted with its namespace or type.
+	// around is true if the object was deleted together with its namespace or type.
 	around bool
 	object *unstructured.Unstructured
 	key    copyKey
-	// reported are the FederatedClusters that were to have the object according to its report, by UID.
+	// reported are the UIDs of the FederatedClusters on which the object was placed, according to its Propagation.
 	reported map[types.UID]bool
 }
 
-// hubEdit is a change on the hub by another writer than Refract.
+// hubEdit is a change on the hub by a writer other than Refract.
 type hubEdit struct {
 	at   time.Time
 	kind schema.GroupResource
 	key  copyKey
 }
 
-// hubState is the state of the hub until a time.
+// hubState is a state of the hub, with the time until which it lasted.
 type hubState struct {
 	until   time.Time
 	objects []*unstructured.Unstructured
 	seen    *evaluation
 }
 
-// copyFacts are the facts about an object of a cluster that Refract wrote.
+// copyFacts are the facts about a copy that Refract wrote to a cluster.
 type copyFacts struct {
 	source  string
 	written time.Time
 }
 
-// loss is the deletion of a copy that no user requested.
+// loss is a deletion of a copy that no user requested.
 type loss struct {
 	at      time.Time
 	process *Process
@@ -161,7 +164,7 @@ func newOracle(w *World) *oracle {
 	return o
 }
 
-// age notices that an API server was restored or rebuilt.
+// age detects that an API server was restored or rebuilt.
 func (o *oracle) age(t *Target) {
 	now := t.Server.Version()
 	if now <= o.versions[t] {
@@ -174,7 +177,7 @@ func (o *oracle) age(t *Target) {
 	o.versions[t], o.seen = now, nil
 }
 
-// wasReset reports whether an API server was restored or rebuilt recently: processes need time to notice.
+// wasReset reports whether an API server was restored or rebuilt recently, so processes may not have noticed it yet.
 func (o *oracle) wasReset(t *Target) bool {
 	at, ever := o.resets[t]
 	return ever && time.Since(at) < 2*outdated
@@ -197,7 +200,7 @@ func keyOfWrite(w apiserver.Write) copyKey {
 	return copyKey{w.GVR.GroupResource(), w.Namespace, w.Name}
 }
 
-// String returns the name for messages.
+// String returns the key in the form used in messages.
 func (k copyKey) String() string {
 	name := k.Resource
 	for _, is := range slices.Concat(builtInKinds, []kind{kindNamespace}) {
@@ -220,7 +223,7 @@ func (o *oracle) note(_ *Cluster, w apiserver.Write) {
 	o.copies[w.After.GetUID()] = &copyFacts{source, time.Now()}
 }
 
-// isCopy reports whether an object of a cluster has the marks of a copy.
+// isCopy reports whether an object of a cluster has the label and annotation of a copy.
 func isCopy(object *unstructured.Unstructured) bool {
 	return object.GetLabels()[corev1alpha1.ManagedLabel] == "true" && object.GetAnnotations()[refractv1alpha1.SourceAnnotation] != ""
 }
@@ -242,15 +245,15 @@ func (o *oracle) after(w *World) {
 			continue
 		}
 		o.ended[p] = true
-		if p.err != nil && o.active[p] && !mayEnd(p.err) { // A process that cannot reach the hub at its start is started again.
+		if p.err != nil && o.active[p] && !mayEnd(p.err) { // A process that cannot reach the hub at its start ends and is started again.
 			w.Failf(stuck, "%s has ended by itself: %v", p.Name, p.err)
 		}
 	}
 	o.count(w)
 }
 
-// mayEnd reports whether a process may end with this error, and is then started again: it may have lost its Lease, or
-// could not read the hub for two minutes after its start.
+// mayEnd reports whether a process may end with this error. It is started again after an error that says that it lost
+// its Lease, or that it could not read the hub for two minutes after its start.
 func mayEnd(err error) bool {
 	return slices.ContainsFunc([]string{"Lease", "lease", "leadership", "leader election", "context canceled", "timed out waiting for cache to be synced"}, func(word string) bool {
 		return strings.Contains(err.Error(), word)
@@ -291,7 +294,7 @@ func (o *oracle) tellMember(p *Process, c *Cluster, w apiserver.Write) {
 	o.tell(p, fmt.Sprintf("%s %s on cluster %s%s", verb, keyOfWrite(w), c.Name, what))
 }
 
-// contents describes the changes of a copy, without changes of its marks, which are of no interest to readers.
+// contents describes the changes of a copy, without Refract's labels and annotations, which do not interest readers.
 func contents(was, is *unstructured.Unstructured) string {
 	return list(slices.DeleteFunc(differences(was, is), func(text string) bool {
 		field := strings.TrimPrefix(text, "metadata.annotations.")
@@ -299,7 +302,7 @@ func contents(was, is *unstructured.Unstructured) string {
 	}))
 }
 
-// tellHub adds a line to the story for a write to the hub with a change.
+// tellHub adds a line to the story for a write to the hub that changed something.
 func (o *oracle) tellHub(p *Process, w apiserver.Write) {
 	switch w.GVR.Resource {
 	case kindReport.Resource, kindReportGlobe.Resource:
@@ -348,7 +351,8 @@ func (o *oracle) wrote(c *call) {
 // pathOf matches the path of an object: its group, namespace, resource and name.
 var pathOf = regexp.MustCompile(`^/(?:api|apis/([^/]+))/[^/]+/(?:namespaces/([^/]+)/)?([^/]+)(?:/([^/]+))?`)
 
-// again lists the most frequently written objects within a duration, if they were also written in the last minutes.
+// again lists the objects that were written most often within a duration. It excludes objects without a write in the
+// last minutes.
 func (o *oracle) again(within time.Duration) string {
 	const most, lately = 5, 3 * time.Minute
 	times, last := map[string]int{}, map[string]time.Time{}

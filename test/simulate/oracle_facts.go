@@ -62,7 +62,7 @@ func (o *oracle) onHub(w apiserver.Write) {
 	}
 }
 
-// readies records the time since which the copy of a Deployment is ready: all replicas of its newest generation are
+// readies records the time at which the copy of a Deployment became ready: all replicas of its newest generation are
 // available.
 func (o *oracle) readies(place placeKey, is *unstructured.Unstructured) {
 	if place.GroupResource != kindDeployment.GroupVersionResource.GroupResource() {
@@ -142,7 +142,7 @@ func (o *oracle) evaluate(objects []*unstructured.Unstructured) *evaluation {
 	set.Live = true
 	got, err := render.Evaluate(set, render.Options{})
 	switch {
-	case errors.Is(err, render.ErrNoClusters): // All clusters have left: no copy is wanted.
+	case errors.Is(err, render.ErrNoClusters): // All clusters have left, so no copy is intended.
 		got = &render.Evaluation{}
 	case err != nil:
 		panic(fmt.Sprintf("rendering what the hub has: %v", err)) // No other error is possible.
@@ -176,8 +176,8 @@ func (o *oracle) now() *evaluation {
 	return o.seen
 }
 
-// at returns the outcome of an object, and in the outcome the index of the cluster with one of the names. The index is
-// negative if the object is not placed there.
+// at returns the outcome of an object, and the index in the outcome of the cluster with one of these names. The index
+// is negative if the object is not placed on the cluster.
 func (e *evaluation) at(key copyKey, names []string) (*render.Outcome, int) {
 	out := e.outcomes[key]
 	if out == nil {
@@ -191,7 +191,7 @@ func (e *evaluation) at(key copyKey, names []string) (*render.Outcome, int) {
 	return out, -1
 }
 
-// wanted reports whether a cluster is to have the object.
+// wanted reports whether an object is placed on a cluster.
 func (e *evaluation) wanted(key copyKey, names []string) bool {
 	out, i := e.at(key, names)
 	switch {
@@ -204,8 +204,8 @@ func (e *evaluation) wanted(key copyKey, names []string) bool {
 	}
 }
 
-// unwanted reports whether, at some moment that processes may act on, a cluster was not to have the object under one of
-// its names. During a rename it has two names.
+// unwanted reports whether an object was not placed on a cluster, under one of the cluster's names, in a state that
+// processes may still act on. During a rename a cluster has two names.
 func (o *oracle) unwanted(key copyKey, names []string) bool {
 	if len(names) != 1 {
 		return len(names) == 0 || slices.ContainsFunc(names, func(name string) bool { return o.unwanted(key, []string{name}) })
@@ -225,7 +225,7 @@ func (o *oracle) unwanted(key copyKey, names []string) bool {
 	return false
 }
 
-// namesNow returns the present names of a cluster, and whether it is leaving under one of them.
+// namesNow returns the current names of a cluster, and whether it is leaving the hub under one of them.
 func (o *oracle) namesNow(c *Cluster) (names []string, leaving bool) {
 	for _, fc := range o.w.namesOf(c) {
 		names = append(names, fc.Name)

@@ -97,7 +97,7 @@ func conditionsOf(fc *unstructured.Unstructured) string {
 	return strings.Join(texts, ", ")
 }
 
-// rowsOf returns the rows of a report, including those of equal clusters.
+// rowsOf returns the rows of a Propagation. Clusters with equal rows share one row; rowsOf returns a row for each.
 func rowsOf(report *unstructured.Unstructured) []refractv1alpha1.ClusterStatus {
 	s := &refractv1alpha1.PropagationStatus{}
 	raw, _, _ := unstructured.NestedMap(report.Object, "status") // Nil without a status.
@@ -115,7 +115,7 @@ func rowsOf(report *unstructured.Unstructured) []refractv1alpha1.ClusterStatus {
 	return rows
 }
 
-// rolloutOf returns the rollout in a report, or nil.
+// rolloutOf returns the rollout in a Propagation, or nil.
 func rolloutOf(report *unstructured.Unstructured) *refractv1alpha1.RolloutStatus {
 	raw, found, err := unstructured.NestedMap(report.Object, "status", "rollout")
 	if !found || err != nil {
@@ -128,7 +128,7 @@ func rolloutOf(report *unstructured.Unstructured) *refractv1alpha1.RolloutStatus
 	return r
 }
 
-// reportKey returns the object of a report.
+// reportKey returns the key of a Propagation's object.
 func reportKey(report *unstructured.Unstructured) copyKey {
 	api, _, _ := unstructured.NestedString(report.Object, "spec", "source", "apiVersion") // Empty without a source.
 	resource, _, _ := unstructured.NestedString(report.Object, "spec", "source", "resource")
@@ -137,7 +137,7 @@ func reportKey(report *unstructured.Unstructured) copyKey {
 	return copyKey{schema.GroupResource{Group: gv.Group, Resource: resource}, report.GetNamespace(), name}
 }
 
-// report returns the report on an object, or nil.
+// report returns the Propagation of an object, or nil.
 func (o *oracle) report(key copyKey) *unstructured.Unstructured {
 	k := kindReport
 	if key.namespace == "" {

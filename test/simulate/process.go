@@ -24,15 +24,15 @@ import (
 	"refract.dev/fleet/propagation"
 )
 
-// leaseDuration is the time after which another replica takes the Lease when its holder is killed. It is long, because
+// leaseDuration is the time after which another replica takes over the Lease of a killed replica. It is long, because
 // renewals are most of the requests.
 const leaseDuration = 2 * time.Minute
 
-// Process is one run of a replica of the controllers. A restart is another process.
+// Process is one run of a replica of the controllers. After a restart, the replica is a new process.
 type Process struct {
 	// Name is unique among processes, and the user of its requests.
 	Name string
-	// Replica is the name of the replica. Its restarts have the same.
+	// Replica is the name of the replica. All processes of a replica have the same one.
 	Replica string
 
 	skew    time.Duration    // Error of its machine's clock.
@@ -152,7 +152,7 @@ func (p *Process) propagate(ctx context.Context, cfg *rest.Config, members gate)
 	return mgr.Start(ctx)
 }
 
-// turn makes the workers take turns: each sleeps until a moment of its own. A worker that is about to take a key sleeps
+// turn makes workers run one at a time: each sleeps until a different time. A worker that is about to take a key sleeps
 // until all others wait, so that all keys that arrive at the same time are in the queue.
 func turn(work string) {
 	if work == "" {
@@ -164,19 +164,19 @@ func turn(work string) {
 	time.Sleep(time.Duration(1 + h.Sum32()%turns))
 }
 
-// turns is the number of moments. All of them pass within the wait of [World.settle].
+// turns is the number of possible sleep times, in nanoseconds. All of them are shorter than the wait of [World.settle].
 const turns = 10_000
 
 // everywhere is a runnable that every replica runs.
 type everywhere func(context.Context) error
 
-// Start runs it until ctx ends.
+// Start runs the function until ctx ends.
 func (f everywhere) Start(ctx context.Context) error { return f(ctx) }
 
 // NeedLeaderElection returns false.
 func (everywhere) NeedLeaderElection() bool { return false }
 
-// kill ends a process at once: its further requests are not served.
+// kill ends a process immediately: its later requests are not answered.
 func (w *World) kill(p *Process) {
 	p.killed = true
 	w.gates.kill(p)

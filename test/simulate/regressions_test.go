@@ -5,11 +5,11 @@ import (
 	"testing"
 )
 
-// regressions are plans that once found a fault.
+// regressions are plans whose histories once broke a promise.
 var regressions = []struct {
-	// fault is the fault as a user would have seen it.
+	// fault describes the mistake in the code as a user would have seen it.
 	fault string
-	// seed and steps give the plan if plan is nil.
+	// seed and steps determine the plan if plan is nil.
 	seed  uint64
 	steps int
 	plan  *Plan
@@ -21,18 +21,18 @@ var regressions = []struct {
 	{"minReadySeconds does not begin again when a cluster is rebuilt and its copy written again", 340, 61, planOf(340, 61)},
 }
 
-// planOf returns the plan of a seed whose world has habits.
+// planOf returns the plan of a seed, with the operation weights of [ownOperations].
 func planOf(seed uint64, steps int) *Plan {
 	p := NewPlan(seed, steps)
 	return &p
 }
 
-// TestRegressions runs the histories that once found a fault.
+// TestRegressions runs the histories that once broke a promise.
 func TestRegressions(t *testing.T) {
 	for i, r := range regressions {
 		t.Run(fmt.Sprint(i+1), func(t *testing.T) {
 			p := NewPlan(r.seed, r.steps)
-			p.Even = r.seed < firstFocused // These plans are older than the habits of worlds.
+			p.Even = r.seed < firstFocused // These plans are older than the different weights of operations.
 			if r.plan != nil {
 				p = *r.plan
 			}

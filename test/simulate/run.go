@@ -13,19 +13,19 @@ type Plan struct {
 	Seed uint64
 	// Steps are the seeds of the steps, in order.
 	Steps []uint64
-	// Even gives all operations their original weights, as in plans from before worlds had habits.
+	// Even is for plans that are older than [ownOperations]: all operations have their original weights.
 	Even bool
-	// Focus is the number of the focus of the world in [focuses], from 1; 0 means none.
+	// Focus is the number of the world's set of operations in [focuses], from 1; 0 means none.
 	Focus int
 }
 
 const (
-	// firstFocused is the first seed whose world has a focus: one of the first five, so that these seeds keep their
-	// histories.
+	// firstFocused is the first seed with a focus. These seeds use only the first five focuses, so that their histories
+	// stay the same when focuses are added.
 	firstFocused = 1001
-	// firstOfSix is the first seed whose world has one of the first six.
+	// firstOfSix is the first seed that may have one of the first six focuses.
 	firstOfSix = 2001
-	// firstOfAll is the first seed whose world has one of all focuses.
+	// firstOfAll is the first seed that may have any focus.
 	firstOfAll = 10001
 )
 
@@ -56,7 +56,7 @@ func (p Plan) with(steps []uint64) Plan {
 // Result is the result of a run.
 type Result struct {
 	Violation *Broken
-	// Steps is the number of steps in the plan. Processes are those of Refract in the order of their starts.
+	// Steps is the number of steps in the plan. Processes are Refract's processes, in the order of their starts.
 	Steps      int
 	Processes  []string
 	Hash       string
@@ -71,11 +71,13 @@ type operation struct {
 	name string
 	// weight is the relative frequency of the operation.
 	weight int
-	// do performs the operation, and returns the actor and a sentence for the story; "" if the operation is impossible now.
+	// do performs the operation, and returns the actor and a sentence for the story. It returns an empty text if the
+	// operation is currently impossible.
 	do func(w *World) (actor, text string)
 }
 
-// Run runs a plan. It must be called in a bubble of testing/synctest. If to is not nil, every request is printed there.
+// Run runs a plan. It must be called in a bubble of testing/synctest. It prints every request to the writer unless the
+// writer is nil.
 func Run(p Plan, to io.Writer) *Result {
 	w := newWorld(p.Seed, to)
 	defer w.end()
@@ -92,7 +94,7 @@ func Run(p Plan, to io.Writer) *Result {
 		}
 		w.step = i + 1
 		w.Rand = rand.New(rand.NewPCG(seed, 1))
-		w.settle() // The last answer is processed before the operation draws random numbers.
+		w.settle() // The processes handle the last response before the operation draws random numbers.
 		w.operate()
 		w.proceed()
 		w.oracle.after(w)
@@ -133,9 +135,9 @@ func (w *World) operate() {
 	}
 }
 
-// ownOperations returns the operations of a world. Every second world lacks some operations, and performs others four
-// times as often: some faults need many operations of one kind in sequence, or none of another kind between them.
-// Others need operations of many kinds.
+// ownOperations returns the operations of a world with the world's own weights. In every second world, some operations
+// are missing, and some are four times as frequent. Some mistakes need many operations of one kind in sequence, or no
+// operation of another kind in between; others need operations of many kinds.
 func ownOperations(seed uint64, all []operation) []operation {
 	r, own := rand.New(rand.NewPCG(seed, 4)), slices.Clone(all)
 	if r.IntN(2) == 0 {
@@ -202,10 +204,10 @@ var focuses = []focus{
 	},
 }
 
-// focusTimes is how much more often a world performs the operations of its focus.
+// focusTimes is the factor for the weights of the operations in a world's focus.
 const focusTimes = 6
 
-// focusedOn returns the operations with other weights: those with these names are more frequent.
+// focusedOn returns the operations with higher weights for those with these names.
 func focusedOn(all []operation, names []string) []operation {
 	all = slices.Clone(all)
 	for i := range all {
@@ -216,17 +218,18 @@ func focusedOn(all []operation, names []string) []operation {
 	return all
 }
 
-// mending are the operations that each world has: without them a fault would last to the end, or other operations would
+// mending are the operations that no world lacks. Without them a fault would last to the end, or other operations would
 // be impossible.
 var mending = map[string]bool{
 	"seconds pass": true, "clear weather": true, "api server up": true, "heal": true, "restart": true, "no front": true, "create": true,
 	"controller": true, "injection: controllers move": true, "injection: injector is started": true,
 }
 
-// mostChoices is the maximum number of choices until an operation is possible.
+// mostChoices is the maximum number of random choices in a step until one is possible.
 const mostChoices = 5
 
-// chosen returns the operation at a place, when each operation takes as many places as its weight.
+// chosen returns the operation at a number below the sum of all weights. Each operation has as many numbers as its
+// weight.
 func chosen(all []operation, place int) *operation {
 	for i := range all {
 		if place -= all[i].weight; place < 0 {
@@ -236,8 +239,8 @@ func chosen(all []operation, place int) *operation {
 	panic("the place is beyond the sum of all weights")
 }
 
-// proceed performs pending events. In every second step it performs all of them and lets some time pass, because
-// clusters work well most of the time.
+// proceed performs pending events. In every second step it performs all of them and lets some time pass, because real
+// clusters mostly work well.
 func (w *World) proceed() {
 	switch w.Rand.IntN(6) {
 	case 0, 1, 2:
@@ -276,8 +279,8 @@ func (w *World) finish() {
 	}
 }
 
-// restsAt returns the time when the world is at rest unless something changes before. A type without the right to list
-// is tried again after ten minutes, give or take two, and the resulting work takes more time.
+// restsAt returns the time at which the world is at rest if nothing changes before. After the return of a missing right
+// to list a type, Refract tries the type again within 12 minutes, and then needs more time for the resulting work.
 func (w *World) restsAt() time.Duration {
 	if w.listable == 0 {
 		return w.changed + w.calmAfter()
@@ -286,8 +289,8 @@ func (w *World) restsAt() time.Duration {
 	return max(w.changed, w.listable+again) + w.calmAfter()
 }
 
-// calmAfter is the time without a change after which the world is at rest. It is longer than all pauses of Refract,
-// except those of policies. The objects that injection policies refer to are checked every five minutes.
+// calmAfter is the time without changes after which the world is at rest. It is longer than all pauses of Refract,
+// except those that policies set. Refract checks the objects to which injection policies refer every five minutes.
 func (w *World) calmAfter() time.Duration {
 	if w.injection != nil {
 		return 6 * time.Minute

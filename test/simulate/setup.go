@@ -30,7 +30,7 @@ import (
 	"refract.dev/test/apiserver"
 )
 
-// kind is a type of objects that users and controllers of clusters work with.
+// kind is a type of objects that users and the controllers of clusters use.
 type kind struct {
 	schema.GroupVersionResource
 
@@ -38,7 +38,7 @@ type kind struct {
 	namespaced bool
 }
 
-// String returns the name for stories.
+// String returns the name of the kind in stories.
 func (k kind) String() string { return k.name }
 
 func kindOf(group, version, resource, name string) kind {
@@ -67,7 +67,8 @@ var (
 
 const apiPort = ":6443"
 
-// keySecret and keyName are the Secret and the data key of the key that encrypts revisions of Secrets, as in fleet/revision.
+// keySecret is the Secret with the key that encrypts revisions of Secrets, and keyName is the name of this key in its
+// data, as in fleet/revision.
 const (
 	keySecret = "refract-revisions"
 	keyName   = "key"
@@ -115,12 +116,13 @@ func newWorld(seed uint64, to io.Writer) *World {
 
 // settings are options of `refract run` that differ between worlds.
 type settings struct {
-	// emptyAfter is the time for which namespaces without copies stay. guardAll is whether each deletion is judged.
+	// emptyAfter is the time for which Refract keeps namespaces without copies. guardAll is true if the deletion guard
+	// also judges deletions that a user requested.
 	emptyAfter time.Duration
 	guardAll   bool
-	// kept are kinds whose copies are kept like volumes. labels are namespace labels that members also get.
+	// kept are kinds whose copies hold data, as volumes do. labels are the labels of namespaces that members also get.
 	kept, labels []string
-	// pods is whether replicas restart in the same pod.
+	// pods is true if replicas restart in the same pod, as containers do.
 	pods bool
 }
 
@@ -217,8 +219,8 @@ func (w *World) tellStart() {
 	}
 }
 
-// variantOf returns the text of the variant of a policy. The policy also has defaults, so this is the largest variant
-// that it contains.
+// variantOf returns the text of the variant with which a policy was created. The policy also has defaults, so this is
+// the largest variant that the policy contains.
 func variantOf(o *unstructured.Unstructured, specs []variant) (text string) {
 	most := 0
 	for _, v := range specs {
@@ -246,7 +248,7 @@ func (w *World) settleCluster(c *Cluster) {
 	for i := range 1 + c.Index {
 		admin.must(admin.create(object(kindNode, "", fmt.Sprintf("node-%d", i+1), nil)))
 	}
-	if w.Rand.IntN(3) == 0 { // A tenant has used the cluster before.
+	if w.Rand.IntN(3) == 0 { // A tenant used the cluster before it became a member.
 		admin.must(admin.create(object(kindNamespace, "", "shop", nil)))
 		admin.must(admin.create(object(kindConfigMap, "shop", "settings", map[string]any{"data": map[string]any{"owner": "admin"}})))
 	}
@@ -255,7 +257,7 @@ func (w *World) settleCluster(c *Cluster) {
 // join makes a cluster a member of the hub under a name, like refract join.
 func (w *World) join(c *Cluster, name string) bool {
 	admin := w.hand(w.Hub, operator)
-	if admin.get(kindSecret, systemNamespace, name) != nil { // The command reports a left-over Secret, and the operator deletes it.
+	if admin.get(kindSecret, systemNamespace, name) != nil { // The operator deletes a Secret left by an earlier member.
 		if admin.delete(kindSecret, systemNamespace, name, metav1.DeleteOptions{}) != nil {
 			return false
 		}
@@ -316,8 +318,8 @@ func annotate(o *unstructured.Unstructured, key, value string) {
 	o.SetAnnotations(all)
 }
 
-// script returns the operator's client of the hub for the code of Refract's commands. It has no cache, and its requests
-// are answered at once.
+// script returns the operator's client of the hub, for the code of Refract's commands. It has no cache, and its
+// requests are answered immediately.
 func (w *World) script() client.Client {
 	if w.people.scripted != nil {
 		return w.people.scripted

@@ -98,7 +98,7 @@ var refractTypes = sync.OnceValue(func() (all []apiserver.Type) {
 // widgetVersions is the number of versions of Widgets.
 const widgetVersions = 2
 
-// widgetCRD defines Widgets with their first versions: none, v1, or v1 and v2.
+// widgetCRD returns the CRD of Widgets with no version, v1, or v1 and v2.
 func widgetCRD(versions int) *apiextensionsv1.CustomResourceDefinition {
 	fields := map[string]apiextensionsv1.JSONSchemaProps{
 		"size": {Type: "integer"}, "color": {Type: "string"}, "parts": {Type: "array", Items: &apiextensionsv1.JSONSchemaPropsOrArray{
@@ -138,7 +138,8 @@ var widgetTypes = sync.OnceValue(func() (all [widgetVersions + 1][]apiserver.Typ
 	return all
 })
 
-// builtIn are the built-in types, without those that no user of the world uses: each type costs two watches of each replica.
+// builtIn are the built-in types, without types that no user of the world uses: each type costs two watches per
+// replica.
 //
 //nolint:gochecknoglobals // They are made once.
 var builtIn = sync.OnceValue(func() []apiserver.Type {
@@ -151,9 +152,9 @@ var builtIn = sync.OnceValue(func() []apiserver.Type {
 	})
 })
 
-// rightTypes are Roles and RoleBindings. Refract's commands use them to permit it to read the Secrets of clusters. They
-// can be neither listed nor watched: no controller does so, and each type with a watch costs two watches of each
-// replica.
+// rightTypes are Roles and RoleBindings. With these, Refract's commands give Refract the right to read the Secrets of
+// clusters. They cannot be listed or watched: no controller needs this, and each type with watches costs two watches
+// per replica.
 //
 //nolint:gochecknoglobals // They are made once.
 var rightTypes = sync.OnceValue(func() (all []apiserver.Type) {
@@ -209,7 +210,8 @@ func (w *World) settleHub() {
 	}
 }
 
-// recordAsBefore writes the statuses of clusters like a version of Refract that did not record the identity of clusters.
+// recordAsBefore writes the statuses of clusters as an earlier version of Refract did, which did not record the
+// identity of clusters.
 func (w *World) recordAsBefore() {
 	admin := w.hand(w.Hub, "refract")
 	for _, c := range w.Clusters {

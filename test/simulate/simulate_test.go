@@ -24,13 +24,13 @@ import (
 const (
 	// defaultSeeds and defaultSteps apply to `go test`; `make histories` has its own values.
 	defaultSeeds, defaultSteps = 3, 50
-	// longestRun is the time limit of one history, longestShrink that of the search for a shorter one. A history of
-	// TestRepeats takes up to 40 seconds under the race detector on a busy machine.
+	// longestRun is the time limit of one history. longestShrink is the time limit of the search for a shorter one. A
+	// history of TestRepeats takes up to 40 seconds with the race detector on a busy machine.
 	longestRun, longestShrink = 4 * time.Minute, time.Minute
 )
 
-// inBubble runs a plan. If this takes too long, the test binary ends: a goroutine that holds a mutex during a request
-// blocks all others in the bubble.
+// inBubble runs a plan. If this takes too long, it ends the test binary, because a goroutine that holds a mutex during
+// a request blocks the whole bubble forever.
 func inBubble(t *testing.T, seed uint64, p Plan, to io.Writer) (r *Result) {
 	t.Helper()
 	if to == nil {
@@ -54,7 +54,7 @@ func inBubble(t *testing.T, seed uint64, p Plan, to io.Writer) (r *Result) {
 	return r
 }
 
-// line is the report of a history for the program that runs many.
+// line is the report of a history, in the form that test/simulate/coverage reads.
 type line struct {
 	Seed       uint64         `json:"seed"`
 	Steps      int            `json:"steps"`
@@ -131,7 +131,7 @@ func shorter(t *testing.T, seed uint64, p Plan, r *Result) *Result {
 	return best
 }
 
-// TestRepeats: a seed gives the same history again, also while other goroutines use all processors.
+// TestRepeats: a seed always gives the same history, even while other goroutines use all processors.
 func TestRepeats(t *testing.T) {
 	steps := numberFrom(t, "REFRACT_STEPS", 20)
 	for seed := uint64(1); seed <= 2; seed++ {
@@ -159,7 +159,7 @@ func loaded() (end func()) {
 				case <-done:
 					return
 				default:
-					runtime.Gosched() // Otherwise each switch to the history takes ten milliseconds.
+					runtime.Gosched() // Without this call, each switch to the history would take ten milliseconds.
 				}
 			}
 		}()

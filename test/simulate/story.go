@@ -13,7 +13,7 @@ import (
 
 // promise is the text of a promise to users.
 type promise struct {
-	// Says is the promise, and Where the document that contains it.
+	// Says is the promise. Where is the document that contains it.
 	Says, Where string
 }
 
@@ -102,8 +102,8 @@ var actors = []actor{
 	{regexp.MustCompile(`^(the cluster|hub'|[a-z]{2}-\d')s?`), "Kubernetes' own programs there and the load of the pods, as the simulation models them"},
 }
 
-// Story prints a run for a reader who knows Kubernetes: all actions of people and all faults, and Refract's writes to
-// the objects of the violation. whole is the complete run; it differs from r if steps were removed from its plan.
+// Story prints a run for a reader who knows Kubernetes: all actions of people, all faults, and Refract's writes to the
+// objects of the violation. whole is the original run; r may be a run of a shorter plan.
 func Story(w io.Writer, seed uint64, whole, r *Result) {
 	t := teller{Result: r}
 	if r.Violation != nil {
@@ -126,15 +126,15 @@ func Story(w io.Writer, seed uint64, whole, r *Result) {
 	_, _ = io.WriteString(w, b.String()) // The output is only for people.
 }
 
-// mention is an object that a text names. An empty name or namespace matches any.
+// mention is an object that is named in a text. An empty name or namespace stands for any.
 type mention struct{ kind, namespace, name string }
 
-// is reports whether it matches another mention.
+// is reports whether two mentions match.
 func (m mention) is(o mention) bool {
 	return m.kind == o.kind && (m.name == o.name || m.name == "") && (m.namespace == o.namespace || m.namespace == "" || o.namespace == "")
 }
 
-// subject returns the first object that a text names.
+// subject returns the first mention in a text.
 func subject(text string) mention {
 	if all := mentions(text); len(all) > 0 {
 		return all[0]
@@ -159,7 +159,7 @@ var mentioned = regexp.MustCompile(`\b([A-Z][A-Za-z]+|cluster)[ /](?:([a-z0-9-]+
 var kinds = func() map[string]bool {
 	all := map[string]bool{}
 	for _, k := range slices.Concat(ofHub, workloadKinds, []kind{injectionKind, podKind, budgetKind}) {
-		all[k.name] = !strings.HasSuffix(k.name, kindReport.name) // A report is named by its object.
+		all[k.name] = !strings.HasSuffix(k.name, kindReport.name) // A story names the object of a Propagation, not the Propagation.
 	}
 	return all
 }()
@@ -186,7 +186,7 @@ type teller struct {
 	policies []mention // The policies that these objects named at the start.
 	lines    []telling
 	others   int  // Number of omitted writes of Refract.
-	there    int  // Number of omitted initial objects.
+	there    int  // Number of omitted objects that existed at the start.
 	again    int  // Number of repetitions of the last two lines.
 	broken   bool // Whether the last line is the act that broke the promise.
 }
@@ -198,7 +198,7 @@ type telling struct {
 	text string
 }
 
-// concerns reports whether a text is about one of the objects. A text is about a cluster only if the cluster comes first.
+// concerns reports whether a text is about one of the objects. A cluster counts only if the text names it first.
 func concerns(text string, objects []mention) bool {
 	for i, o := range mentions(text) {
 		if (i == 0 || o.kind != "cluster") && o.isIn(objects) {
@@ -217,7 +217,7 @@ func (t *teller) choose() {
 	}
 	for i, e := range t.Entries {
 		if e.Actor == violated {
-			return // Later entries do not affect the violation.
+			return // Later entries have no effect on the violation.
 		}
 		switch {
 		case t.breaks(i):
@@ -234,7 +234,7 @@ func (t *teller) choose() {
 	}
 }
 
-// breaks reports whether an entry is the act that breaks the promise, or the final check that finds it broken.
+// breaks reports whether an entry is the act that breaks the promise, or the final check that detects the violation.
 func (t *teller) breaks(at int) bool {
 	if at+1 == len(t.Entries) {
 		return false
@@ -256,7 +256,7 @@ func (t *teller) add(e Entry) {
 	t.lines = append(t.lines, telling{e, fmt.Sprintf("%4d  %5s %9s  %s: %s\n", len(t.lines)+1, step, sinceStart(e.After), e.Actor, e.Text)})
 }
 
-// repeats counts an entry that equals the line before the last one. Such entries get no lines of their own.
+// repeats counts an entry that equals the line before the last one. The story omits such entries.
 func (t *teller) repeats(e Entry) bool {
 	n := len(t.lines)
 	if n < 2 { //nolint:mnd // Two lines in turn.

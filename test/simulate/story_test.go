@@ -60,7 +60,7 @@ func TestDifference(t *testing.T) {
 	}
 }
 
-// TestAgain: again lists the objects that are written repeatedly, also recently.
+// TestAgain: again lists the objects that are still written repeatedly.
 func TestAgain(t *testing.T) {
 	before := time.Now().Add(-10 * time.Minute)
 	o := &oracle{writes: []written{{before, "Job shop/migrate"}, {before, "Job shop/migrate"}, {before, "Service shop/web"}}}
@@ -75,7 +75,7 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// TestMentions: mentions finds the objects that a text names.
+// TestMentions: mentions finds all objects that are named in a text.
 func TestMentions(t *testing.T) {
 	got := mentions("refract-a.1 writes Deployment shop/web, DaemonSet/agent. Synced says the Propagation of Namespace shop, on cluster eu-1 a cluster that leaves")
 	want := []mention{{"Deployment", "shop", "web"}, {"DaemonSet", "", "agent"}, {"Namespace", "", "shop"}, {"cluster", "", "eu-1"}}

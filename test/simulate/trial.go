@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// failsBefore is how long the writes of a trial fail before another object is edited.
+	// failsBefore is the time for which writes fail before the trial edits another object.
 	failsBefore = time.Minute
-	// promptly is the maximum time from an edit to the write of its copy in a world at rest.
+	// promptly is the maximum time from an edit to the write of its copy while nothing else changes.
 	promptly = 15 * time.Second
 	// trialAnnotation is an annotation without a meaning.
 	trialAnnotation = "example.com/trial"
 )
 
-// ailing is a reason why a cluster does not accept the copies of one type, or of one object.
+// ailing is a way in which a cluster rejects the copies of one type, or of one object.
 type ailing struct {
 	tells    string
 	ofType   bool
@@ -42,7 +42,7 @@ var trials = []ailing{
 	}},
 }
 
-// copied is an object of the hub with a correct copy on a cluster, which obeys no rollout policy and is in no dry run.
+// copied is an object of the hub with a correct copy on a cluster. It has no rollout policy and is in no dry run.
 type copied struct {
 	kind kind
 	key  copyKey
@@ -54,8 +54,9 @@ func (o *oracle) copiedTo(c *Cluster, kinds ...kind) (all []copied) {
 	for _, k := range kinds {
 		for _, on := range o.w.Hub.Server.All(k.GroupVersionResource) {
 			if on.GetAnnotations()[corev1alpha1.DryRunAnnotation] == "true" {
-				// Its edits reach no cluster, even if no copy fails: "Refract decides and reports, but writes and deletes nothing",
-				// docs/guide/operate.md#annotations-on-objects. A write in spite of the annotation is found by releases.judge.
+				// Edits of a dry run reach no cluster, even without a fault: "Refract decides and reports, but writes
+				// and deletes nothing", docs/guide/operate.md#annotations-on-objects. releases.judge finds a write in
+				// spite of the annotation.
 				continue
 			}
 			at := copied{k, copyKey{k.GroupVersionResource.GroupResource(), on.GetNamespace(), on.GetName()}}
@@ -67,7 +68,7 @@ func (o *oracle) copiedTo(c *Cluster, kinds ...kind) (all []copied) {
 	return all
 }
 
-// leads reports whether an object changes with another object, wave by wave.
+// leads reports whether another object changes together with this one, wave by wave.
 func (r *releases) leads(follower copyKey) bool {
 	for key, records := range r.records {
 		for _, f := range records[len(records)-1].is.Target.Followers {
@@ -91,7 +92,8 @@ func (o *oracle) isCorrect(c *Cluster, key copyKey, names []string) bool {
 }
 
 // try checks at the end of a history that a failure of one type or one object does not affect other objects
-// (docs/design/load-and-memory.md#recovery-from-overload): a cluster rejects copies, and another object is edited.
+// (docs/design/load-and-memory.md#recovery-from-overload). A cluster rejects some copies, and then another object is
+// edited.
 func (w *World) try() {
 	c, ails := pick(w, w.Clusters), &trials[w.Rand.IntN(len(trials))]
 	failing, others := w.oracle.copiedTo(c, kindConfigMap), w.oracle.copiedTo(c, kindDeployment, kindService, kindSecret)

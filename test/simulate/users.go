@@ -20,21 +20,22 @@ const operator = "operator"
 
 const rolloutLabel = refractv1alpha1.RolloutPolicyLabel
 
-// people is the memory of users, and their unfinished commands.
+// people has what users remember, and their unfinished commands.
 type people struct {
-	// approvals are approvals that were given, or attempted.
+	// approvals are the approvals that users have given, including rejected ones.
 	approvals []approval
-	// leaving are FederatedClusters with an unfinished refract unjoin. The value is whether volumes are deleted as well.
+	// leaving are FederatedClusters with an unfinished refract unjoin. The value is true if the command also deletes
+	// volumes.
 	leaving map[string]bool
 	// backup is an earlier state of the hub.
 	backup *apiserver.Snapshot
 	// hadWidgets is the number of versions of Widgets in the backup.
 	hadWidgets int
-	// strict is the treatment of new ControllerRevisions by a policy engine of the hub.
+	// strict is how a policy engine of the hub treats new ControllerRevisions.
 	strict strictness
 	// unlisted is a type that Refract may not list and watch on the hub; the zero value means none.
 	unlisted kind
-	// mending is whether the run is ending, and commands are completed.
+	// mending is true at the end of a run, when all commands are completed.
 	mending bool
 	// tokens counts the created credentials.
 	tokens   int
@@ -42,7 +43,7 @@ type people struct {
 	settings settings
 }
 
-// strictness is the treatment of new objects by a policy engine.
+// strictness is how a policy engine treats new objects.
 type strictness int
 
 const (
@@ -74,8 +75,8 @@ func pick[T any](w *World, from []T) (one T) {
 	return from[w.Rand.IntN(len(from))]
 }
 
-// there returns a random good: one whose object exists in the namespace if want is true, otherwise one whose object does
-// not exist. It also returns the object. It returns nil if no good qualifies.
+// there returns a random element of goods, and its object if it exists in the namespace. If want is true, the object
+// exists; otherwise it does not. there returns nil if no element qualifies.
 func (w *World) there(h hand, space string, want bool) (*good, *unstructured.Unstructured) {
 	first := w.Rand.IntN(len(goods))
 	for i := range goods {
@@ -145,7 +146,7 @@ func (w *World) createSpace(space string) (actor, text string) {
 	return operator, "creates Namespace " + space + " on the hub" + floor + ", and in it PropagationPolicy all"
 }
 
-// labelled describes the policies that an object names.
+// labelled describes the policies that an object names by its labels.
 func labelled(o *unstructured.Unstructured) string {
 	var texts []string
 	for _, l := range policyLabels {
@@ -161,7 +162,7 @@ func labelled(o *unstructured.Unstructured) string {
 	return ", with " + list(texts)
 }
 
-// policyLabels are the labels that name policies, with the possible names.
+// policyLabels are the labels that name policies, with their possible values.
 //
 //nolint:gochecknoglobals // It is a constant.
 var policyLabels = []struct {
@@ -196,7 +197,7 @@ func (w *World) editIn(user, space string) (actor, text string) {
 	return user, fmt.Sprintf("edits %s on the hub: %s", named(g.kind, space, g.object), what)
 }
 
-// propagations are the ways to treat dependents in a deletion.
+// propagations are the deletion propagation policies of requests.
 //
 //nolint:gochecknoglobals // It is a constant.
 var propagations = []metav1.DeletionPropagation{
@@ -246,7 +247,7 @@ func (w *World) replace(user, space string, g *good) (actor, text string) {
 		return "", ""
 	}
 	made := g.new(w, space)
-	if g.kind == kindDeployment && w.Rand.IntN(4) == 0 { // Fields that are immutable on clusters.
+	if g.kind == kindDeployment && w.Rand.IntN(4) == 0 { // The edit changes fields that are immutable on clusters.
 		for _, path := range [][]string{{"spec", "selector", "matchLabels", "app"}, {"spec", "template", "metadata", "labels", "app"}} {
 			_ = unstructured.SetNestedField(made.Object, fmt.Sprintf("%s-%d", g.object, w.Rand.IntN(3)), path...) // All parents are maps.
 		}
@@ -310,7 +311,7 @@ func policy(kind, name string) string {
 	return kind + " " + name
 }
 
-// asker is a question for an approval.
+// asker is an object whose status asks for an approval.
 type asker struct {
 	kind
 	object *unstructured.Unstructured
@@ -318,7 +319,7 @@ type asker struct {
 	text   string
 }
 
-// approve sets the annotation with the token, like refract approve, and remembers it.
+// approve sets the annotation with the token, like refract approve, and records the approval.
 func (w *World) approve(user, annotation string, a asker) bool {
 	o := a.object
 	w.people.approvals = append(w.people.approvals, approval{a.kind, o.GetNamespace(), o.GetName(), annotation, a.token})
@@ -363,7 +364,7 @@ func subjectOf(o *unstructured.Unstructured) string {
 	return kind + " " + name
 }
 
-// rollouts returns the reported rollouts in the form for commands.
+// rollouts returns the rollouts in Propagations, in the form that Refract's commands use.
 func (w *World) rollouts() (all []*status.Rollout, of []asker) {
 	h := w.hand(w.Hub, operator)
 	for _, k := range []kind{kindReport, kindReportGlobe} {
@@ -441,7 +442,7 @@ func (w *World) approveAgain() (actor, text string) {
 		named(a.kind, a.namespace, a.object), a.annotation)
 }
 
-// admitOnHub makes the hub reject the same writes as config/admission, as far as the operations attempt them.
+// admitOnHub makes the hub reject the same writes as config/admission, limited to writes that the operations perform.
 func (w *World) admitOnHub() {
 	w.Hub.Server.Admit(func(write apiserver.Write) *statusError {
 		if w.people.strict == refuses && write.GVR == kindRevision.GroupVersionResource && write.Before == nil {
@@ -466,7 +467,7 @@ func (w *World) admitOnHub() {
 	})
 }
 
-// mutateOnHub makes a policy engine of the hub change ControllerRevisions.
+// mutateOnHub makes a policy engine on the hub change new ControllerRevisions.
 func (w *World) mutateOnHub() {
 	w.Hub.Server.Mutate(func(write apiserver.Write) {
 		if w.people.strict == changes && write.GVR == kindRevision.GroupVersionResource && write.Before == nil && write.After != nil {

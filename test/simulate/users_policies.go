@@ -41,7 +41,7 @@ func (w *World) annotateSomething() (actor, text string) {
 	wish := pick(w, wishes)
 	value := pick(w, wish.values)
 	if wish.key == refractv1alpha1.LeftToMembersAnnotation && value != "" && g.kind == kindDeployment && w.Rand.IntN(2) == 0 {
-		value = wish.values[0] // A field that objects of this kind have.
+		value = wish.values[0] // The first value is for a field that objects of this kind have.
 	}
 	if o.GetAnnotations()[wish.key] == value {
 		return "", ""
@@ -117,7 +117,8 @@ func (w *World) editRolloutPolicy() (actor, text string) {
 	}
 }
 
-// setAnyFloor creates the floor, or adds or removes its label on a namespace. Only worlds with a focus do it.
+// setAnyFloor creates the floor, or sets or removes its label on a namespace. It is only an operation of worlds with a
+// focus.
 func (w *World) setAnyFloor() (actor, text string) {
 	if w.Hub.Server.Peek(kindRollouts.GroupVersionResource, "", "floor") == nil {
 		return w.write(operator, kindRollouts, "", "floor", floorSpecs)
@@ -161,8 +162,8 @@ func (w *World) deletePolicy() (actor, text string) {
 	return p.user, "deletes " + named(p.kind, p.space, p.name) + " on the hub"
 }
 
-// steering are annotations that the hub rejects unless they answer a question: see config/admission/rollouts.yaml and
-// placements.yaml.
+// steering are annotations that the hub rejects unless the status of the object asks for them: see
+// config/admission/rollouts.yaml and placements.yaml.
 //
 //nolint:gochecknoglobals // It is a constant.
 var steering = []struct {

@@ -42,13 +42,13 @@ type World struct {
 	step    int
 	began   time.Time
 	failed  *Broken
-	calm    bool // Whether no fault may begin, as at the start and at the end.
+	calm    bool // True while no fault may begin, as at the start and at the end.
 	stats   stats
 	settled int           // Number of calls of settle.
-	recent  int           // Requests and events since the time since.
+	recent  int           // Number of requests and events after the time in since.
 	since   time.Duration // Begin of the count in recent.
 	changed time.Duration // Time of the last change by a request, except for Leases.
-	// listable is the last time when the right to list a type was restored on a cluster; zero if it never was.
+	// listable is the last time at which the right to list a type was restored on a cluster; zero if it never was.
 	listable time.Duration
 }
 
@@ -58,7 +58,7 @@ type Target struct {
 	Server     *apiserver.Server
 	// Skew is the error of its clock; positive values are ahead.
 	Skew time.Duration
-	// Down is whether it answers no request.
+	// Down is true while the server answers no requests.
 	Down bool
 	// Weather describes its faults.
 	Weather Weather
@@ -66,15 +66,16 @@ type Target struct {
 
 // Weather describes the faults of an API server, each as a percentage.
 type Weather struct {
-	// Refuse is the share of requests that fail with an error before they have an effect.
+	// Refuse is the share of requests that fail with an error and without an effect.
 	Refuse int
-	// Lose is the share of requests that are performed and whose answers are lost.
+	// Lose is the share of requests that take effect but whose responses are lost.
 	Lose int
 	// Conflict is the share of writes that fail as if another write had come first.
 	Conflict int
-	// Slow is the share of requests that wait while others are served.
+	// Slow is the share of requests that wait while other requests are answered.
 	Slow int
-	// Break is the share of events that end their watch instead; half of the watches end with 410 Gone, and lose their events.
+	// Break is the share of events in place of which the watch ends. Half of these watches end with 410 Gone and lose
+	// their events.
 	Break int
 }
 
@@ -129,7 +130,7 @@ func (w *World) uid() types.UID {
 	return types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", w.uids))
 }
 
-// token matches the output of crypto/rand.Text, which approvals consist of.
+// token matches the output of crypto/rand.Text, the form of approval tokens.
 var token = regexp.MustCompile(`\b[A-Z2-7]{26}\b`)
 
 // plain replaces the random parts of a text.
@@ -137,17 +138,18 @@ func (w *World) plain(text string) string {
 	return token.ReplaceAllString(text, "TOKEN")
 }
 
-// settle returns when all processes wait for something other than their turns.
+// settle returns when all processes wait for events. Workers that only wait for their [turn] continue before that.
 //
-// Each call waits for a different duration, so that no timer of a process fires at the same moment as another event:
-// their order would depend on the scheduler of Go.
+// Each call waits for a different duration. Otherwise a timer of a process might fire at the same time as another
+// event, and Go's scheduler would decide the order.
 func (w *World) settle() {
 	w.settled++
 	time.Sleep(20*turns + time.Duration(w.settled*7919%9973))
 	synctest.Wait()
 }
 
-// grid is the unit that times of the processes are rounded up to: events within one interval happen at its end.
+// grid is the unit to which times of the processes are rounded up: all events within such an interval happen at its
+// end.
 const grid = 50 * time.Millisecond
 
 // pass lets time pass until a request arrives, at most for the duration.

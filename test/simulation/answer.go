@@ -16,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
 
-// form is the requested format of an answer.
+// form is the requested format of a response.
 type form struct {
 	info runtime.SerializerInfo
-	// metadata is whether only the metadata is requested.
+	// metadata is true if the client requests only the metadata.
 	metadata bool
 }
 
@@ -33,8 +33,8 @@ var codecs = func() serializer.CodecFactory {
 	return serializer.NewCodecFactory(scheme)
 }()
 
-// accepted returns the first format of the header that the double supports: metadata as protobuf or JSON, whole objects
-// as JSON.
+// accepted returns the first format in the Accept header that the server supports: metadata as protobuf or JSON, whole
+// objects as JSON.
 func accepted(header string) (form, error) {
 	if header == "" {
 		header = runtime.ContentTypeJSON
@@ -74,7 +74,8 @@ func (m *Member) show(o *object, f form) (runtime.Object, error) {
 	return u, nil
 }
 
-// statusOf returns the status of a Deployment after all of its pods have been replaced. The pods are ready or not.
+// statusOf returns the status of a Deployment whose pods all have the current template. The argument says whether the
+// pods are ready.
 func statusOf(u *unstructured.Unstructured, is Workloads) map[string]any {
 	replicas := int64(1)
 	if n, found, err := unstructured.NestedNumberAsFloat64(u.Object, "spec", "replicas"); found && err == nil {
@@ -123,7 +124,7 @@ func answer(w http.ResponseWriter, code int, f form, what any) {
 	if o, ok := what.(runtime.Object); ok && f.metadata {
 		w.Header().Set("Content-Type", f.info.MediaType)
 		w.WriteHeader(code)
-		_ = f.info.Serializer.Encode(o, w) // A client that has disconnected needs no answer.
+		_ = f.info.Serializer.Encode(o, w) // An error means that the client has disconnected.
 		return
 	}
 	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
@@ -133,7 +134,7 @@ func answer(w http.ResponseWriter, code int, f form, what any) {
 
 // encode writes JSON.
 func encode(w io.Writer, what any) {
-	// The value can always be encoded, and a client that has disconnected needs no answer.
+	// The value can always be encoded, so an error means that the client has disconnected.
 	_ = json.NewEncoder(w).Encode(what) //nolint:errchkjson // See above.
 }
 

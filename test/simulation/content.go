@@ -18,7 +18,8 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// content is the written part of an object. It is never modified. All objects with the same content on all members share it.
+// content is the part of an object that clients write. It is never modified, and all objects with the same content on
+// all members share it.
 type content struct {
 	namespace, name     string
 	labels, annotations map[string]string
@@ -37,7 +38,7 @@ type manager struct {
 	encoded   *metav1.FieldsV1
 }
 
-// expected contains the preconditions of a write for the existing object.
+// expected contains the preconditions of a write: the UID and version of the existing object.
 type expected struct {
 	uid     types.UID
 	version string
@@ -55,7 +56,7 @@ func newLibrary() *library {
 	return &library{fields: applyconfigurations.NewTypeConverter(scheme.Scheme), contents: map[[sha256.Size]byte]*content{}}
 }
 
-// find returns the content that the body describes for a place, and the preconditions in the body.
+// find returns the content that a request body contains for a place, and the preconditions in the body.
 func (l *library) find(at place, by manager, body []byte) (*content, expected, error) {
 	var head struct {
 		Metadata struct {
@@ -67,7 +68,7 @@ func (l *library) find(at place, by manager, body []byte) (*content, expected, e
 		return nil, expected{}, err
 	}
 	want := expected{uid: head.Metadata.UID, version: head.Metadata.ResourceVersion}
-	// The values that differ between members are cut out of the text. Most bodies are then known, and need no further decoding.
+	// Only these values differ between members. After their removal most bodies are known, and need no decoding.
 	plain := cut(cut(body, "uid", string(want.uid)), "resourceVersion", want.version)
 	key := at.digest(by.name, plain)
 	l.mu.RLock()
@@ -93,7 +94,7 @@ func (l *library) find(at place, by manager, body []byte) (*content, expected, e
 	return l.keep(key, c), want, nil
 }
 
-// cut removes a member of a JSON object from a text.
+// cut removes a key with its value from a JSON object in text form.
 func cut(text []byte, key, value string) []byte {
 	if value == "" {
 		return text
@@ -219,13 +220,13 @@ func (c *content) object() *unstructured.Unstructured {
 	return u
 }
 
-// unowned are fields without a manager.
+// unowned are the fields that no manager owns.
 var unowned = fieldpath.NewSet(
 	fieldpath.MakePathOrDie("apiVersion"), fieldpath.MakePathOrDie("kind"), fieldpath.MakePathOrDie("metadata"),
 	fieldpath.MakePathOrDie("metadata", "name"), fieldpath.MakePathOrDie("metadata", "namespace"),
 )
 
-// owned returns the fields that the writer of the complete content owns.
+// owned returns the fields that a client owns after it has written the complete content.
 func (l *library) owned(c *content, operation metav1.ManagedFieldsOperationType) (*fieldpath.Set, error) {
 	u := c.object()
 	typed, err := l.fields.ObjectToTyped(u)

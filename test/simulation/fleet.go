@@ -1,13 +1,13 @@
-// Package simulation is a double of a fleet of member clusters: many API servers in one process that keep their objects
-// in memory. Each object takes some hundred bytes beside the content that all copies share. So a thousand members with
-// a thousand objects each fit on one machine.
+// Package simulation simulates a fleet of member clusters: many API servers in one process that keep their objects in
+// memory. Objects with the same content share it, and each object takes some hundred bytes more. So a thousand members
+// with a thousand objects each fit on one machine.
 //
-// Each member has its own address, certificate and token, because the cost of a connection is part of the cost of a
-// member. It answers the requests of the controllers like an API server: probes, discovery, reads, lists and watches of
-// whole objects (JSON) or metadata (protobuf and JSON), server-side apply with force, merge patches, creations and
-// deletions. A test compares the answers with those of a real API server. It does not have defaults, validation and
-// conversion; it does not merge the applied fields of several managers (an apply replaces the object); and it has no
-// controllers, except for namespaces, and for the status of Deployments on request.
+// Each member has its own address, certificate and token, because connections are a part of the cost of a member. It
+// answers the requests of the controllers like an API server: probes, discovery, reads, lists and watches of whole
+// objects (JSON) or metadata (protobuf and JSON), server-side apply with force, merge patches, creations and deletions.
+// A test compares the responses with those of a real API server. Defaults, validation and conversion are missing. An
+// apply replaces the object and does not merge the fields of several managers. There are no controllers, except those
+// of namespaces and, on request, of the status of Deployments.
 package simulation
 
 import (
@@ -103,8 +103,8 @@ func (f *Fleet) SetFault(name string, fault Fault) {
 	}
 }
 
-// SetWorkloads sets the state of Deployments that are written from now on, on the member with this name, or on all
-// members if the name is empty.
+// SetWorkloads sets the state that Deployments get when they are written, on the member with this name, or on all
+// members if the name is empty. It does not affect existing Deployments.
 func (f *Fleet) SetWorkloads(name string, is Workloads) {
 	for _, m := range f.Members {
 		if name == "" || m.Name == name {

@@ -35,12 +35,12 @@ const (
 // step is a request whose answers are compared.
 type step struct {
 	name, method, path, accept, media, body string
-	// metadata limits the comparison to the metadata, because the double sets no defaults.
+	// metadata limits the comparison to the metadata, because the simulated server sets no defaults.
 	metadata bool
 }
 
-// steps returns the requests. In these, {uid} stands for the UID of the last object in an answer, and {version} for the
-// resourceVersion of the first list.
+// steps returns the requests. The placeholder {uid} stands for the UID of the last object in a response, and {version}
+// for the resourceVersion of the first list.
 func steps() []step {
 	applied := func(name, path, body string) step {
 		return step{name: name, method: http.MethodPatch, path: path + apply, accept: partial, media: "application/apply-patch+yaml", body: body}
@@ -82,7 +82,7 @@ func steps() []step {
 	}
 }
 
-// TestHonest compares the answers of the double with those of a real API server.
+// TestHonest compares the responses of a simulated member with those of a real API server.
 func TestHonest(t *testing.T) {
 	e := harness.New(t, harness.Topology{Members: 1})
 	cfg, err := e.Config(e.Members[0])

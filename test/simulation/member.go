@@ -28,7 +28,7 @@ import (
 	restwatch "k8s.io/client-go/rest/watch"
 )
 
-// Member is the double of the API server of one member.
+// Member is the simulated API server of one member.
 type Member struct {
 	Access
 
@@ -52,7 +52,7 @@ type Access struct {
 
 // Fault describes faulty behavior of a member. The zero value is no fault.
 type Fault struct {
-	// Delay is the additional time of each answer, and Jitter the maximum of a random addition.
+	// Delay is the additional time of each response. Jitter is the maximum of a further, random time.
 	Delay  time.Duration `json:"delay,omitempty"`
 	Jitter time.Duration `json:"jitter,omitempty"`
 	// Code, if not 0, is the status of every answer: 429, 500, 503, …
@@ -61,7 +61,7 @@ type Fault struct {
 	Hang bool `json:"hang,omitempty"`
 }
 
-// Workloads is the state that the simulated controllers of a member give to Deployments.
+// Workloads is the state of Deployments that the simulated controllers of a member report.
 type Workloads string
 
 // States of workloads. With NoWorkloads, a Deployment has no status.
@@ -132,7 +132,7 @@ func (m *Member) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// misbehave applies the fault, and returns the error to answer with, if any.
+// misbehave applies the fault of the member, and returns the error for the client, if any.
 func (m *Member) misbehave(ctx context.Context) error {
 	f := m.fault.Load()
 	if f == nil {
@@ -300,7 +300,7 @@ func (m *Member) delete(w http.ResponseWriter, r *http.Request, at place, f form
 	return nil
 }
 
-// queryOf returns the selection of a list or watch.
+// queryOf returns which objects a list or watch selects.
 func queryOf(asked url.Values, at place) (query, error) {
 	q := query{resource: at.resource, namespace: at.namespace}
 	var err error
@@ -375,7 +375,7 @@ func (m *Member) watch(w http.ResponseWriter, r *http.Request, at place, f form)
 			first = append(first, change{kind: watch.Bookmark, version: seen})
 		}
 	}
-	// No event has been sent yet, so the error for an old version is the answer and not an event.
+	// No event has been sent yet, so an error because of an old version can be the response itself.
 	changes, newest, more, err := m.store.since(q, seen)
 	if err != nil {
 		return err

@@ -14,14 +14,14 @@ type resource struct {
 
 	kind       string
 	namespaced bool
-	// generation is whether metadata.generation counts the changes outside of the metadata.
+	// generation is true if changes outside of the metadata increment metadata.generation.
 	generation bool
 }
 
 var core = schema.GroupVersion{Version: "v1"}
 
-// resources are the types that every member serves: most of the built-in types of an API server, so that a search of
-// all types costs as much as there.
+// resources are the types that every member serves: most of the built-in types, so that a search through all types
+// costs as much as with a real API server.
 var resources = slices.Concat(
 	namespacedIn(core, map[string]string{
 		"configmaps": "ConfigMap", "endpoints": "Endpoints", "events": "Event", "limitranges": "LimitRange",

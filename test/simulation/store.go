@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// object is an object of a member. It is never modified: a change makes a new one.
+// object is an object of a member. It is never modified: a change creates a new one.
 type object struct {
 	*content
 
@@ -32,8 +32,8 @@ type object struct {
 	workloads  Workloads
 }
 
-// history is the maximum number of stored events of a member. A watch that needs an older event gets an error, so that
-// its client lists again.
+// history is the maximum number of stored events of a member. A watch that needs an older event gets an error, and its
+// client lists again.
 const history = 8192
 
 // event is a change of an object. before is nil for a creation, after is nil for a deletion.
@@ -94,13 +94,13 @@ func (s *store) find(at place) (*object, error) {
 type written struct {
 	by   manager
 	body []byte
-	// create fails if the object exists, merge if it does not.
+	// create makes the write fail if the object exists, merge if it does not.
 	create, merge bool
-	// workloads is the state of a Deployment.
+	// workloads is the state that a Deployment gets.
 	workloads Workloads
 }
 
-// write applies, creates or patches an object. made is whether the object is new.
+// write applies, creates or patches an object. made is true if the object is new.
 func (s *store) write(at place, w written) (o *object, made bool, err error) {
 	if w.merge {
 		o, err = s.patch(at, w)
@@ -265,7 +265,7 @@ type change struct {
 	version uint64
 }
 
-// since returns the changes after a version, the newest version that was considered, and a channel that is closed at
+// since returns the changes after a version, the newest version that it has examined, and a channel that is closed at
 // the next event.
 func (s *store) since(q query, version uint64) (changes []change, newest uint64, more <-chan struct{}, err error) {
 	s.mu.Lock()
@@ -340,8 +340,8 @@ func (s *store) metadata(o *object) metav1.ObjectMeta {
 	return m
 }
 
-// otherUID is the error of a deletion with another UID.
+// otherUID is the error of a deletion if the object has another UID.
 const otherUID = "the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated"
 
-// errModified is the error of a write with another version.
+// errModified is the error of a write if the object has another resourceVersion.
 var errModified = errors.New("the object has been modified; please apply your changes to the latest version and try again")

@@ -8,12 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestWorkloads: kstatus computes the intended state from the simulated status of a Deployment.
+// TestWorkloads: kstatus derives the intended state from the simulated status of a Deployment.
 func TestWorkloads(t *testing.T) {
 	for is, want := range map[Workloads]status.Status{ReadyWorkloads: status.CurrentStatus, UnreadyWorkloads: status.InProgressStatus} {
 		u := &unstructured.Unstructured{}
 		const text = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web"},"spec":{"replicas":5}}`
-		if err := json.Unmarshal([]byte(text), &u.Object); err != nil { // The stored object is decoded in the same way.
+		if err := json.Unmarshal([]byte(text), &u.Object); err != nil { // The server decodes stored objects in the same way.
 			t.Fatal(err)
 		}
 		u.SetGeneration(2)

@@ -24,24 +24,24 @@ import (
 const (
 	// group is the group of the generated definitions.
 	group = "generated.example"
-	// schemas × objects is the number of compared pairs.
+	// schemas is the number of compared schemas, objects the number of objects for each.
 	schemas, objects = 170, 8
 )
 
 // source returns random numbers that depend only on a seed.
 func source(seed uint64) *rand.PCG { return rand.NewPCG(seed, 6) }
 
-// verdict is the result of the write of an object.
+// verdict is what structural predicts, or what the server returns, for the write of an object.
 type verdict struct {
-	// Code is the code of the answer, with 200 for 201.
+	// Code is the HTTP status; 200 also stands for 201.
 	Code int
-	// Causes are the causes of a 422.
+	// Causes are the causes of a rejection with status 422.
 	Causes []string
-	// Message is the message of another rejection.
+	// Message is the message of a rejection with another status.
 	Message string
-	// Unknown are the fields that are reported as unknown.
+	// Unknown are the fields that the warnings or errors name as unknown.
 	Unknown []string
-	// Object is the object that would be stored, without the fields that the server sets.
+	// Object is the resulting object, without the fields that the server sets.
 	Object map[string]any
 }
 
@@ -116,7 +116,7 @@ func (s *subject) ask(ctx context.Context, t *testing.T, method, path string, ob
 		return out
 	}
 	for _, c := range status.Details.Causes {
-		if c.Field == "<nil>" { // The server prints a nil path like this.
+		if c.Field == "<nil>" { // The server prints <nil> for an empty path.
 			c.Field = ""
 		}
 		out.Causes = append(out.Causes, strings.Join([]string{string(c.Type), c.Field, c.Message}, " | "))
@@ -154,7 +154,7 @@ func (s *subject) predict(t *testing.T, obj map[string]any, validate func(map[st
 	t.Helper()
 	decoded, err := s.version.Decode(decode(t, encode(t, obj)))
 	if err != nil {
-		// The first part of the message differs: structural names the place, the server the object.
+		// The beginning of the message differs: structural names the field, the server names the object.
 		_, why, _ := strings.Cut(err.Error(), ": ")
 		kind := s.definition.Kind()
 		return verdict{Code: http.StatusBadRequest, Message: fmt.Sprintf("%s in version %q cannot be handled as a %s: %s", kind, s.version.Name(), kind, why)}
@@ -199,8 +199,8 @@ func plain(t *testing.T, obj map[string]any) map[string]any {
 	return out
 }
 
-// compared returns both verdicts, and their difference or "". If an object has several decoding errors, the server
-// names any of them, so it is asked again.
+// compared returns both verdicts and their difference, or "". If an object has several decoding errors, the server
+// reports a random one, so the request is repeated.
 func compared(judge func() (offline, live verdict)) (offline, live verdict, difference string) {
 	for range 20 {
 		offline, live = judge()
@@ -211,7 +211,7 @@ func compared(judge func() (offline, live verdict)) (offline, live verdict, diff
 	return offline, live, difference
 }
 
-// comparison is the state of a comparison. Its methods may be called concurrently.
+// comparison counts the results of a comparison. Its methods may be called concurrently.
 type comparison struct {
 	pairs, accepted, refused, unreadable, unknown, changed atomic.Int64
 
@@ -237,7 +237,7 @@ func (c *comparison) count(v verdict, obj map[string]any) {
 	}
 }
 
-// report reports a difference, for the smallest object that shows it.
+// report reports a difference, with the smallest object that shows it.
 func (c *comparison) report(t *testing.T, s *subject, seed uint64, obj, old map[string]any, judge func(map[string]any) (offline, live verdict)) {
 	t.Helper()
 	c.mu.Lock()
@@ -267,11 +267,11 @@ func (c *comparison) report(t *testing.T, s *subject, seed uint64, obj, old map[
 		seed, difference, yamlOf(decode(t, encode(t, smallest))), before, yamlOf(s.crd))
 }
 
-// groupOf returns a group for the generated definitions of a test. It is unique, because earlier tests may have left
-// definitions with the same names.
+// groupOf returns an API group for the generated definitions of a test. The group is unique, because earlier tests may
+// have left definitions with the same names.
 func groupOf(t *testing.T) string { t.Helper(); return harness.NameOf(t) + ".example" }
 
-// each runs a subtest for every seed below n, several at a time, so that the server is busy while this process
+// each runs a subtest for every seed below n. Several run at a time, so that the server works while this process
 // computes.
 func each(t *testing.T, n uint64, do func(t *testing.T, seed uint64)) {
 	t.Helper()
@@ -285,8 +285,8 @@ func each(t *testing.T, n uint64, do func(t *testing.T, seed uint64)) {
 	})
 }
 
-// TestAgreesWithTheServer: structural and a server agree on an object: the resulting object, the unknown fields, and
-// the reasons for a rejection.
+// TestAgreesWithTheServer: structural and a server agree on the result of a write: the stored object, the unknown
+// fields, and the reasons for a rejection.
 func TestAgreesWithTheServer(t *testing.T) {
 	t.Parallel()
 	all, group := make([]*subject, schemas), groupOf(t)
@@ -303,7 +303,7 @@ func TestAgreesWithTheServer(t *testing.T) {
 		src := source(i + 1_000_000)
 		for n := range objects {
 			o := generate.ObjectOptions{Namespace: all[i].namespace, Name: fmt.Sprintf("object-%d", n), Valid: n%8 == 7}
-			if n%4 == 3 { // A name that the schema allows.
+			if n%4 == 3 { // The name satisfies the schema.
 				o.Name = ""
 			}
 			obj := generate.Object(src, all[i].version, o)
@@ -338,8 +338,8 @@ func compareCreate(t *testing.T, c *comparison, s *subject, seed uint64, obj map
 	return live
 }
 
-// compareUpdates creates an object and compares the verdicts on two PUTs: of another object, and of the same object
-// with some fields of the other.
+// compareUpdates creates an object and compares the verdicts on two updates: to another object, and to the same object
+// with some fields of the other object.
 func compareUpdates(t *testing.T, c *comparison, s *subject, seed uint64, obj map[string]any, src *rand.PCG) {
 	t.Helper()
 	old := shared.must(t, http.MethodPost, s.path(""), obj)

@@ -9,18 +9,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// breakage is a mistake in a schema, or in a whole definition.
+// breakage is a mistake that a test inserts into a schema or a definition.
 type breakage struct {
 	name string
 	do   func(r *rand.Rand, node map[string]any)
 }
 
-// sets returns a breakage that sets members of a node.
+// sets returns a breakage that sets keys of a JSON object.
 func sets(name string, members map[string]any) breakage {
 	return breakage{name, func(_ *rand.Rand, node map[string]any) { maps.Copy(node, runtime.DeepCopyJSON(members)) }}
 }
 
-// drops returns a breakage that removes members.
+// drops returns a breakage that removes keys of a JSON object.
 func drops(names ...string) breakage {
 	return breakage{"no " + names[0], func(_ *rand.Rand, node map[string]any) {
 		for _, name := range names {
@@ -35,7 +35,7 @@ func junctor(inner members) members { return members{"anyOf": []any{inner, membe
 
 func celRule(r members) members { return members{"x-kubernetes-validations": []any{r}} }
 
-// expensive is a rule with nine to the power of seven steps.
+// expensive is a CEL rule that takes nine to the power of seven steps.
 var expensive = func() string {
 	rule := "a + b + c + d + e + f + g > 0"
 	for _, name := range "abcdefg" {
@@ -44,7 +44,7 @@ var expensive = func() string {
 	return rule
 }()
 
-// ofSchemas are the breakages of a schema at any depth.
+// ofSchemas are the breakages for schemas at any depth.
 var ofSchemas = []breakage{
 	drops("type"), drops("items"), drops("properties"), drops("x-kubernetes-list-map-keys"), drops("x-kubernetes-list-type"), drops("x-kubernetes-map-type"),
 	drops("required", "default"), drops("x-kubernetes-preserve-unknown-fields"),
@@ -135,7 +135,7 @@ var ofSchemas = []breakage{
 	sets("kind", members{"properties": members{"kind": members{"type": "integer"}, "apiVersion": members{"type": "object"}}}),
 }
 
-// ofDefinitions are the breakages of the parts around the schemas.
+// ofDefinitions are the breakages for the parts of a definition outside of its schemas.
 var ofDefinitions = []breakage{
 	version("no storage", func(v members) { v["storage"] = false }),
 	version("not served", func(v members) { v["served"] = false }),
@@ -228,8 +228,8 @@ func version(name string, do func(members)) breakage {
 	}}
 }
 
-// broken returns a copy of a definition with one to three breakages, and their names. Every breakage occurs regularly
-// in a sequence of seeds.
+// broken returns a copy of a definition with one to three breakages, and the names of the breakages. In a sequence of
+// seeds, every breakage occurs regularly.
 func broken(seed uint64, crd members) (out members, what []string) {
 	r := rand.New(source(seed))
 	out = runtime.DeepCopyJSON(crd)
@@ -252,8 +252,8 @@ func broken(seed uint64, crd members) (out members, what []string) {
 	return out, what
 }
 
-// schemaNodes returns the schemas of all versions with all nested schemas. If there are none, it returns one without a
-// parent.
+// schemaNodes returns the schemas of all versions and all nested schemas. If there are none, it returns an empty schema
+// that is not part of the definition.
 func schemaNodes(crd members) []members {
 	var out []members
 	for _, version := range list(crd, "spec", "versions") {

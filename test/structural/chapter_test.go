@@ -16,7 +16,8 @@ import (
 )
 
 // The tests of this file run the examples of chapter 9 of Programming Kubernetes on a current API server and offline.
-// They are parallel, because a server delays each creation of an object by two seconds while its definition is younger.
+// They are parallel, because a server delays each creation of an object by two seconds while its definition is younger
+// than two seconds.
 
 const chapterGroup = "cnat.programming-kubernetes.info"
 
@@ -59,7 +60,7 @@ func (s *subject) created(t *testing.T, obj map[string]any) verdict {
 	return live
 }
 
-// content returns the fields of a verdict's object that not every object has.
+// content returns the fields of a verdict's object, without those that every object has.
 func (v verdict) content() map[string]any {
 	out := runtime.DeepCopyJSON(v.Object)
 	delete(out, "apiVersion")
@@ -280,8 +281,8 @@ properties:
 	}
 }
 
-// TestChapterMisspeltDirective: the directive in the chapter does not exist. The server drops it, or rejects it in
-// strict mode, and Check names the correct directive.
+// TestChapterMisspeltDirective: the chapter uses a directive that does not exist. The server drops the directive, or
+// rejects the definition in strict mode. Check names the correct directive.
 func TestChapterMisspeltDirective(t *testing.T) {
 	t.Parallel()
 	crd := definition(t, "misspelts", `
@@ -324,8 +325,8 @@ func TestChapterDefault(t *testing.T) {
 	}
 }
 
-// TestChapterOldObjectsGainDefaults: an object that is older than a default is returned with the default, and is stored
-// with it only after the next write, even one without a change.
+// TestChapterOldObjectsGainDefaults: the server returns an object that is older than a default with the default. It
+// stores the default only at the next write, even if the write changes nothing.
 func TestChapterOldObjectsGainDefaults(t *testing.T) {
 	t.Parallel()
 	before := newSubject(t, definition(t, "olders", atSchema("")))

@@ -66,7 +66,7 @@ func TestCheckAgreesWithTheServer(t *testing.T) {
 	}
 }
 
-// named matches the name that the server gives to the type of a rule's self: a different one each time.
+// named matches the type name of a rule's self. The server generates a different one each time.
 var named = regexp.MustCompile(`selfType\d*`)
 
 // predictCheck returns the verdict of Check on the creation of a definition.
@@ -86,11 +86,11 @@ func predictCheck(crd map[string]any) verdict {
 	return out
 }
 
-// versions matches the list of versions in a cause: the server prints the whole versions, and Check only their names.
+// versions matches the list of versions in a cause. The server prints whole versions, Check prints only their names.
 var versions = regexp.MustCompile(`(?s)(\| spec\.versions \| Invalid value: ).*(: must )`)
 
-// told returns causes in the form of Check: without the versions, and without the errors in the status that follow from
-// a missing or second storage version.
+// told converts causes to the form of Check: without the content of versions, and without the errors in the status that
+// result from a missing or a second storage version.
 func told(causes []string) []string {
 	out := make([]string, len(causes))
 	unstored := false
@@ -126,8 +126,8 @@ func askCheck(t *testing.T, crd map[string]any) verdict {
 	return out
 }
 
-// written returns causes with the paths of the manifest. The server uses its internal form, which has equal parts of
-// all versions only once.
+// written returns causes with the paths of the manifest. The server reports the paths of its internal form, in which
+// parts that are equal in all versions occur once.
 func written(crd map[string]any, cause string) []string {
 	cause = strings.NewReplacer(
 		"spec.conversion.webhookClientConfig", "spec.conversion.webhook.clientConfig",

@@ -13,8 +13,8 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// TestGoldenFilesAgreeWithTheServer: the golden files of refract.dev/conversion/structural contain the same results for
-// definitions and created objects as a server.
+// TestGoldenFilesAgreeWithTheServer: a server gives the results in the golden files of
+// refract.dev/conversion/structural, for definitions and for created objects.
 func TestGoldenFilesAgreeWithTheServer(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../../conversion/structural/testdata/*.txtar")
@@ -48,8 +48,9 @@ func TestGoldenFilesAgreeWithTheServer(t *testing.T) {
 // golden is an archive.
 type golden struct {
 	in  map[string]string
-	crd map[string]any // Nil for an archive with a changed definition, which TestRatchetingAgreesWithTheServer covers.
-	// For archives with created objects: their definition, and the names of their files.
+	crd map[string]any // Nil if the archive changes a definition: TestRatchetingAgreesWithTheServer covers this.
+	// subject and objects are for archives with created objects: the definition, and the names of the files with
+	// objects.
 	subject *subject
 	objects []string
 }
@@ -86,7 +87,7 @@ func (g *golden) compare(t *testing.T) {
 	}
 }
 
-// inputs returns the files of an archive, with their own group.
+// inputs returns the files of an archive, with a group that no other archive uses.
 func inputs(t *testing.T, file, group string) map[string]string {
 	t.Helper()
 	archive, err := txtar.ParseFile(file)
@@ -119,8 +120,8 @@ func goldenCRD(t *testing.T, in map[string]string) map[string]any {
 	return crd
 }
 
-// checkGolden compares the verdicts on a definition. If the object is not a definition, or has a removed version, the
-// server's message is not compared.
+// checkGolden compares the verdicts on a definition. It does not compare the server's message if the object is not a
+// definition or has a removed version.
 func checkGolden(t *testing.T, crd map[string]any) {
 	t.Helper()
 	offline, live := predictCheck(crd), askCheck(t, crd)
@@ -135,7 +136,7 @@ func checkGolden(t *testing.T, crd map[string]any) {
 	}
 }
 
-// createGolden compares the verdicts on an object. A generated name differs each time.
+// createGolden compares the verdicts on an object. It ignores a generated name, which differs each time.
 func createGolden(t *testing.T, s *subject, name string, obj map[string]any) {
 	t.Helper()
 	if namespace := text(obj, "metadata", "namespace"); s.namespace != "" && namespace != "" && namespace != s.namespace {

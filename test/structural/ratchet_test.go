@@ -16,9 +16,10 @@ import (
 	"refract.dev/test/harness"
 )
 
-// TestRatchetingAgreesWithTheServer: an object from before a schema became stricter may keep its invalid values if they do not change:
-// https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-ratcheting. structural and a server agree on
-// updates of such objects.
+// TestRatchetingAgreesWithTheServer: after a schema has become stricter, an object may keep invalid values that do not
+// change:
+// https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-ratcheting.
+// structural and a server agree on updates of such objects.
 func TestRatchetingAgreesWithTheServer(t *testing.T) {
 	t.Parallel()
 	const schemas = 22
@@ -84,7 +85,7 @@ func TestRatchetingAgreesWithTheServer(t *testing.T) {
 	}
 }
 
-// change is a schema that becomes stricter.
+// change has two versions of a schema; the second one is stricter.
 type change struct {
 	src           *rand.PCG // Source of the objects, the same for both schemas.
 	before, after *subject
@@ -102,7 +103,7 @@ func newChange(t *testing.T, seed uint64, name string) *change {
 	return &change{src: src, before: newSubject(t, lax), after: newSubject(t, strict)}
 }
 
-// mark gives every schema a field whose default shows that the schema is in use.
+// mark adds a field with a default to every schema. The default shows whether the server already uses the schema.
 func mark(crd map[string]any) {
 	for _, version := range list(crd, "spec", "versions") {
 		v, _ := version.(map[string]any)
@@ -111,7 +112,7 @@ func mark(crd map[string]any) {
 	}
 }
 
-// loosen removes the mark and the restrictions of values from a schema, but not its types.
+// loosen removes the field of mark and the restrictions of values from a schema, but keeps its types.
 func loosen(schema map[string]any) {
 	limits := []string{
 		"enum", "pattern", "format", "minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",

@@ -1,5 +1,5 @@
-// Package structural compares the verdicts of refract.dev/conversion/structural on definitions and objects with those
-// of a real API server.
+// Package structural compares the predictions of refract.dev/conversion/structural for definitions and objects with the
+// behavior of a real API server.
 package structural
 
 import (
@@ -28,7 +28,8 @@ const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 // shared is the API server of all tests.
 var shared *server
 
-// server is an API server. Tests use no client library, so that its answers can be compared almost byte by byte.
+// server is an API server. Tests use it without a client library, so that they can compare its responses almost byte by
+// byte.
 type server struct {
 	env    *harness.Env
 	client *http.Client
@@ -47,7 +48,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// answer is an answer of the server.
+// answer is a response of the server.
 type answer struct {
 	code int
 	body []byte
@@ -165,7 +166,7 @@ func (s *server) served(t *testing.T, crd map[string]any) {
 	}
 }
 
-// encode writes an object as JSON in which a float remains a float: 1.0 does not become 1.
+// encode writes an object as JSON in which a float stays a float: 1.0 does not become 1.
 func encode(t *testing.T, obj map[string]any) []byte {
 	t.Helper()
 	raw, err := json.Marshal(pointed(obj))
@@ -225,7 +226,7 @@ func yamlOf(v any) string {
 	return string(out)
 }
 
-// at returns the value at a path of member names.
+// at returns the value at a path of keys.
 func at(obj map[string]any, path ...string) any {
 	var v any = obj
 	for _, key := range path {

@@ -21,7 +21,7 @@ import (
 	"refract.dev/tree"
 )
 
-// hostile are texts of attackers for fields that they can write. Their targets are users who view the fields.
+// hostile are texts that attackers may write into fields. They target users who view the fields.
 var hostile = []string{
 	`<script>alert(1)</script>`, `</script><script>alert(1)</script>`, `"><script src=//evil.example/x.js></script>`, `<img src=x onerror=alert(1)>`,
 	`'"><img src=x onerror=alert(1)>`, `<svg onload=alert(1)>`, `<svg><script>alert(1)</script></svg>`, `<iframe src="javascript:alert(1)">`,
@@ -59,7 +59,7 @@ func fleetOf(text string) generate.Fleet {
 	}}
 }
 
-// reportOf returns a report with a text in every field that a member controls.
+// reportOf returns a Propagation with a text in every field that a member controls.
 func reportOf(name, text string) *status.Object {
 	row := func(cluster string, state refractv1alpha1.ClusterState) refractv1alpha1.ClusterStatus {
 		return refractv1alpha1.ClusterStatus{
@@ -80,7 +80,8 @@ func reportOf(name, text string) *status.Object {
 	}
 }
 
-// TestHostile: a hostile text remains text on every page and in every file. It does not run, load, or hide anything, and no page grows in proportion to it.
+// TestHostile: a hostile text stays text on every page and in every file. It does not run, load, or hide anything, and
+// long texts do not make pages large.
 func TestHostile(t *testing.T) {
 	if len(hostile) < 40 {
 		t.Fatalf("want 40 texts at least, got %d", len(hostile))
@@ -110,7 +111,7 @@ func TestHostile(t *testing.T) {
 			if strings.Contains(page, "the-secret-value") || strings.Contains(page, "dGhlLXNlY3JldC12YWx1ZQ") {
 				t.Errorf("%s %s: the page shows the value of the Secret", name, address)
 			}
-			const most = 8 << 20 // The page for edits shows the whole policy.
+			const most = 8 << 20 // The page for edits contains the whole policy.
 			if len(page) > most {
 				t.Errorf("%s %s: %d bytes", name, address, len(page))
 			}

@@ -1,5 +1,5 @@
-// Package ui tests the pages of refract ui, and the HTML files of other commands, with generated and hostile fleets and
-// without a browser: they agree with the output of the commands, stay small, and show every value as text.
+// Package ui tests the pages of refract ui, and the HTML files of other commands, without a browser, with generated and
+// hostile fleets. The pages must agree with the output of the commands, stay small, and show every value as text.
 package ui
 
 import (
@@ -121,7 +121,7 @@ func TestWhatIfIsDiff(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(d.Unknown) > 0 {
-			continue // The command also reports unknown objects that the edit does not affect.
+			continue // refract diff also reports unknown objects that the edit does not affect.
 		}
 		edits++
 		if !d.Same() {
@@ -146,7 +146,7 @@ func TestWhatIfIsDiff(t *testing.T) {
 	}
 }
 
-// editedPolicies returns the policies that an edit has changed, in the form that a user would type.
+// editedPolicies returns the policies that an edit has changed, as a user would type them.
 func editedPolicies(t *testing.T, before, after generate.Fleet) string {
 	t.Helper()
 	was := map[string]bool{}
@@ -175,7 +175,7 @@ func editedPolicies(t *testing.T, before, after generate.Fleet) string {
 	return strings.Join(edited, "---\n")
 }
 
-// said returns the differences in the answer: the summary, headings and lines.
+// said returns the differences in a page: the summary, headings and lines.
 func said(t *testing.T, page string) (texts []string) {
 	t.Helper()
 	root, err := html.Parse(strings.NewReader(page))
@@ -287,7 +287,7 @@ func harmless(t *testing.T, name, page string, may map[string]bool) {
 			}
 		}
 		if n.Type == html.TextNode && n.Parent.DataAtom == atom.Textarea {
-			continue // An edited text is unchanged; the page has a warning.
+			continue // The edited text is unchanged, and the page shows a warning.
 		}
 		if strings.ContainsAny(n.Data, "\u202e\u2066\u200b\x00\x07\x1b") && n.Type == html.TextNode {
 			t.Errorf("%s: a text hides something: %q", name, n.Data)
@@ -304,7 +304,7 @@ func attribute(n *html.Node, key string) string {
 	return ""
 }
 
-// BenchmarkWhatIf measures the answer to one keystroke for 1,000 objects on 100 clusters.
+// BenchmarkWhatIf measures the response to one keystroke for 1,000 objects on 100 clusters.
 func BenchmarkWhatIf(b *testing.B) {
 	f := generate.Large(thousand)
 	_, policy := changedPolicy(f)

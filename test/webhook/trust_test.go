@@ -17,7 +17,7 @@ import (
 	kit "refract.dev/kit/webhook"
 )
 
-// restaurant is a set of objects that call a webhook.
+// restaurant has objects through which the API server calls a webhook.
 const restaurant = `
 apiVersion: v1
 kind: Namespace
@@ -59,8 +59,8 @@ webhooks:
   sideEffects: None
 `
 
-// TestTrust writes the authorities of a Secret into all objects that call the webhook. The API server tracks the owners
-// of fields.
+// TestTrust writes the certificate authorities of a Secret into all objects with the address of the webhook. The API
+// server tracks the owners of fields.
 func TestTrust(t *testing.T) {
 	t.Parallel()
 	w := begin(t)
@@ -134,7 +134,7 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-// owned returns the fields of the restaurant's objects that our manager owns, by kind.
+// owned returns the fields of the restaurant's objects that the field manager of the tested code owns, by kind.
 func (w *world) owned(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}

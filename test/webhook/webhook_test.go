@@ -102,7 +102,7 @@ type world struct {
 	cfg     *rest.Config
 	client  client.WithWatch
 	address string
-	// ahead is the time by which the webhook's clock is ahead of the real one.
+	// ahead is the difference between the webhook's clock and the real time.
 	ahead atomic.Int64
 }
 
@@ -307,8 +307,8 @@ func (w *world) down(t *testing.T) {
 	w.must(t, "Deletions are allowed.", "", nil, "delete", "overridepolicy", "web", "-n", "shop")
 }
 
-// rotation renews authority and certificate during writes of policies. The authority became due two months ago, and a
-// new one was added.
+// rotation renews the certificate authority and the certificate while clients write policies. The authority should have
+// been renewed two months ago, and a new one has been added.
 func (w *world) rotation(t *testing.T) {
 	const ago = -61 * 24 * time.Hour
 	past := time.Now().Add(ago)

@@ -1,9 +1,9 @@
 // Package cluster is a Kubernetes cluster with one real Node, for tests of behavior that only a real Node has:
-// containerd runs its containers, kube-proxy routes to its Services, and the kubelet probes its pods.
+// containerd runs the containers, kube-proxy routes to Services, and the kubelet probes pods.
 //
-// It shares only the kernel with the machine. [Enter] runs the tests in namespaces of their own, with folders in memory
-// for the files of a node, and a network without a route to other networks. In any case, the kernel removes all of
-// these with the last process in them. This needs root and Linux.
+// The cluster shares only the kernel with the machine. [Enter] runs the tests in separate Linux namespaces, with
+// folders in memory for the files of the Node, and a network without a route to other networks. The kernel removes all
+// of this when the last process ends. This needs root and Linux.
 package cluster
 
 import (
@@ -34,7 +34,7 @@ const Name = "node"
 // Topology returns the control planes of the cluster: a hub, and two members that only store objects.
 func Topology() harness.Topology { return harness.Topology{Own: true, Members: 2, Address: Address} }
 
-// Cluster is a cluster that really runs pods.
+// Cluster is a cluster whose Node runs pods.
 type Cluster struct {
 	Env *harness.Env
 
@@ -127,7 +127,7 @@ func answers(url string) func(context.Context) error {
 	}
 }
 
-// images imports the images of pods into the node, and the image of Refract with each name in [Images].
+// images imports the images of the test pods, and Refract's image under each name in [Images].
 func (c *Cluster) images(ctx context.Context) error {
 	for file, name := range map[string]string{"pod.tar": podImage, "pause.tar": sandboxImage} {
 		if err := writeImage(c.path(file), name, filepath.Join(c.bin, "pod")); err != nil {
@@ -153,8 +153,8 @@ func (c *Cluster) images(ctx context.Context) error {
 	return fmt.Errorf("the archive of make dist has no image of Refract among\n%s", all)
 }
 
-// Images returns the names of Refract's image on the node. They have the same content, but are different images for a
-// Deployment.
+// Images returns the names of Refract's image on the Node. Both have the same content, but a Deployment sees two
+// different images.
 func Images() []string { return []string{"refract.test/refract:old", "refract.test/refract:new"} }
 
 // PodImage is the image of test/node/pod, which prints its environment and files.
@@ -180,8 +180,8 @@ func (c *Cluster) ready(ctx context.Context) error {
 	})
 }
 
-// Keep copies the logs of the control plane, of the node's programs and of the pods to bin/node/log, which holds the
-// logs of the last run. All other files disappear with the node.
+// Keep copies the logs of the control plane, of the Node's programs and of the pods to bin/node/log, in place of those
+// of the previous run. All other files disappear with the Node.
 func (c *Cluster) Keep() error {
 	to := filepath.Join(c.bin, "log")
 	audit, err := c.Env.View.AuditLog("hub")

@@ -2,8 +2,8 @@ package cluster
 
 // configuration has the configuration files of the node's programs, by file name. Words in capitals are replaced by values.
 var configuration = map[string]string{
-	// A filter of system calls needs a C library: see controlplane/node/unfiltered. A container's OOM score can be
-	// lowered only by a fully privileged process, and no test depends on it.
+	// The filter of system calls would need a C library: see controlplane/node/unfiltered. Only a fully privileged
+	// process can lower the OOM score of a container, and no test depends on that.
 	"containerd.toml": `version = 3
 [plugins.'io.containerd.internal.v1.opt']
   path = 'RUN/containerd/opt'

@@ -18,18 +18,19 @@ import (
 	"refract.dev/test/harness"
 )
 
-// stageVariable selects the stage of this process. All three stages are the same program: the first makes cgroups and
-// waits, the second is the init process of the namespaces, and the third runs the tests. When the second ends, the
-// kernel ends every process in its namespaces, and then removes mounts, interfaces and rules. So no explicit cleanup is
-// needed.
+// stageVariable selects the stage of this process. All three stages run the same program: the first creates cgroups and
+// waits, the second is the init process of the Linux namespaces, and the third runs the tests. When the second ends,
+// the kernel ends every process in the namespaces, and removes their mounts, interfaces and firewall rules. So they
+// need no explicit cleanup.
 const (
 	stageVariable = "REFRACT_NODE_STAGE"
 	groupVariable = "REFRACT_NODE_CGROUP"
 )
 
-// Enter moves this process, the tests of a package, to an isolated environment: with its own processes, mounts, network
-// and cgroups. It returns only in the process there. All processes in it end together with it, also if it is killed. If
-// the machine lacks a requirement, Enter ends the process with an error that names it.
+// Enter runs the tests of a package in an isolated environment: with separate processes, mounts, network and cgroups.
+// It returns only in the process that runs the tests. All processes in the environment end with the tests, even if the
+// tests are killed. If the machine lacks a requirement, Enter ends the process with an error that names the
+// requirement.
 func Enter() {
 	flag.Parse()
 	if list := flag.Lookup("test.list"); list != nil && list.Value.String() != "" {
@@ -54,8 +55,8 @@ func Enter() {
 	os.Exit(code) //nolint:forbidigo // This process runs no tests itself.
 }
 
-// again starts this program as another stage. It locks the calling thread, because the kernel regards the thread as the
-// parent, and its end would kill the child.
+// again starts this program as another stage. It locks the goroutine to its thread: the kernel regards this thread as
+// the parent, and would kill the child when the thread ends.
 func again(stage string, flags uintptr, env ...string) (*exec.Cmd, error) {
 	runtime.LockOSThread()
 	exe, err := os.Executable()
@@ -79,7 +80,7 @@ func outside() (code int, err error) {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, groups.remove()) }()
-	// The tests clean up on an interrupt. A signal to this process alone is passed on to them.
+	// An interrupt makes the tests clean up. This process forwards a signal that only it received.
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, os.Interrupt, syscall.SIGTERM)
 	const own = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
@@ -142,8 +143,8 @@ func asInit() (code int, err error) {
 // runDir is the folder of all files of the node. It is in memory, and visible only to these processes.
 const runDir = "/run"
 
-// mount hides other processes from /proc, and mounts folders in memory at the fixed paths of the node's programs: the
-// kubelet writes to /var/lib/kubelet and /var/log, network plugins write to /var/lib/cni.
+// mount hides other processes from /proc, and mounts folders in memory at the paths that the programs of the Node use:
+// the kubelet writes to /var/lib/kubelet and /var/log, network plugins write to /var/lib/cni.
 func mount() error {
 	root, err := harness.Root()
 	if err != nil {
@@ -174,13 +175,13 @@ func mount() error {
 	return nil
 }
 
-// tunables are the values below /proc/sys that the kubelet would set for the whole machine if they were different.
+// tunables are values below /proc/sys that the kubelet requires. It would change them for the whole machine.
 var tunables = map[string]string{
 	"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10", "kernel/panic_on_oops": "1",
 	"kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000",
 }
 
-// hideTunables shows the kubelet these values, and leaves those of the machine unchanged.
+// hideTunables shows the required values to the kubelet, without a change of the machine's values.
 func hideTunables() error {
 	for name, value := range tunables {
 		shown := filepath.Join(runDir, "sys", name)

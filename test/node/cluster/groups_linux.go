@@ -19,10 +19,11 @@ type groups struct {
 	dirs []string
 }
 
-// own is the child cgroup for the tests and the programs of the node. The cgroups of pods are next to it.
+// own is the child cgroup for the tests and the programs of the Node. The cgroups of pods are its siblings.
 const own = "tests"
 
-// hierarchies returns the mount points of cgroups: one with version 2, one for each controller with version 1.
+// hierarchies returns the mount points of the cgroup hierarchies: one with version 2, one for each controller with
+// version 1.
 func hierarchies() ([]string, error) {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -66,11 +67,11 @@ func (g *groups) make(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	// With version 1, a cpuset accepts no process before it has processors and memory nodes.
+	// With version 1, a cpuset must have processors and memory nodes before a process can join.
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		text, err := os.ReadFile(filepath.Join(filepath.Dir(dir), file))
 		if err != nil || strings.TrimSpace(string(text)) == "" {
-			continue // Another controller, or version 2, where an empty cpuset means all.
+			continue // This is another controller, or version 2, where an empty cpuset includes all.
 		}
 		if err := os.WriteFile(filepath.Join(dir, file), text, 0); err != nil {
 			return err
@@ -140,7 +141,7 @@ func (g *groups) peak() int64 {
 	return 0
 }
 
-// remove removes the cgroups. It retries for a while, because a process leaves its cgroup a moment after its end.
+// remove removes the cgroups. It retries for a while, because an ended process stays in its cgroup for a moment.
 func (g *groups) remove() error {
 	const patience = 10 * time.Second
 	var errs []error

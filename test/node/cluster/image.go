@@ -11,7 +11,8 @@ import (
 	"runtime"
 )
 
-// podImage is the image of test containers, sandboxImage that of the pause containers of pods. They have the same content.
+// podImage is the image of test containers. sandboxImage is the image of the pause containers. They have the same
+// content.
 const (
 	podImage     = "refract.test/pod:1"
 	sandboxImage = "refract.test/pause:1"

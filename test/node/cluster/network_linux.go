@@ -18,8 +18,9 @@ const Address = "10.99.0.1"
 // device is the name of the interface with the address.
 const device = "node"
 
-// connect makes an isolated network: a bridge without ports that has the node's address. It routes all of 10.0.0.0/8 to
-// the bridge, so that the kernel has a route for packets to Services until kube-proxy's rules redirect them.
+// connect creates an isolated network: a bridge without ports that has the Node's address. It routes all of 10.0.0.0/8
+// to the bridge, because the kernel drops packets to Services without a route before kube-proxy's rules can redirect
+// them.
 func connect() error {
 	if err := addBridge(device); err != nil {
 		return fmt.Errorf("making a bridge, which the kernel has to know how to: %w", err)
@@ -40,11 +41,11 @@ func connect() error {
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
 		return fmt.Errorf("having the node forward what pods send: %w", err)
 	}
-	// Without IPv6, kube-proxy needs no rules for it.
+	// With IPv6, kube-proxy would need rules for it, too.
 	if err := os.WriteFile("/proc/sys/net/ipv6/conf/all/disable_ipv6", []byte("1"), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("doing without IPv6: %w", err)
 	}
-	// Packets between pods through a Service must pass the Service's rules on their way back.
+	// Responses between pods through a Service must also pass the rules of the Service.
 	if err := os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-iptables", []byte("1"), 0); err != nil {
 		return fmt.Errorf("having rules apply to bridges, which takes the kernel's br_netfilter (modprobe br_netfilter): %w", err)
 	}

@@ -13,7 +13,7 @@ import (
 	"syscall"
 )
 
-// report is the view of a container.
+// report is what a container sees.
 type report struct {
 	Env   map[string]string `json:"env"`
 	Files map[string]string `json:"files"` // Content by path, without missing files.

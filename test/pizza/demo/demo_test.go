@@ -74,7 +74,8 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// readme wants all output in the example's README to be in the printed output. "..." stands for omitted parts.
+// readme fails the test unless the printed output contains all output in the example's README. "..." stands for omitted
+// parts.
 func readme(t *testing.T, story string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "examples/pizza/README.md"))

@@ -20,8 +20,8 @@ type function struct {
 // key returns the name of a function in unreached.txt: fleet/policy/rollout/plan.go:Plan.outer.
 func (f *function) key() string { return f.file + ":" + f.name }
 
-// sources contains the functions of each file, in their order. It is read at the compilation, because a run takes long,
-// and files may change during it.
+// sources contains the functions of each file, in their order. It is read when the program is compiled, because files
+// may change during a long run.
 type sources map[string][]function
 
 // readSources reads the files of all parts.
@@ -93,7 +93,7 @@ func nameOf(d *ast.FuncDecl) string {
 	return fmt.Sprintf("%s.%s", of, d.Name.Name)
 }
 
-// holding returns the function that contains a block.
+// holding returns the function to which a block belongs.
 func (s sources) holding(b block) (*function, error) {
 	functions := s[b.file]
 	i, exact := slices.BinarySearchFunc(functions, b.from, func(f function, at position) int { return f.from.compare(at) })

@@ -1,16 +1,16 @@
 // Command coverage is `make simulate`: it runs the simulation of test/simulate on all processors, and prints
-// violations, speed, and the covered part of the controllers.
+// violations, the speed, and the coverage of the controllers.
 //
-// It builds the test of the simulation with coverage, and starts one process for each processor. A process gets some
-// dozens of seeds, and after it another process gets the next ones. So processors finish together, and a crashed
-// process loses little coverage. A process prints one line for each seed: `SIM ` and a JSON object (see [seed]). All
+// It builds the test of the simulation with coverage, and runs one process per processor. Each process gets some dozens
+// of seeds, and a new process continues with the next seeds. So all processors finish at about the same time, and a
+// crash loses little coverage. A process prints one line for each seed: `SIM ` and a JSON object (see [seed]). All
 // other lines are the story of a violation.
 //
-// Branches are the basic blocks of Go's coverage, not its statements: a long block is one choice, like a short one. A
-// condition without `else` has one branch. unreached.txt lists the functions out of reach of any simulation, with their
-// reasons.
+// The coverage counts the basic blocks of Go, not statements: a long block is one branch, like a short one. A condition
+// without `else` has one branch. unreached.txt lists functions that no simulation can reach, with their reasons.
 //
-// It writes bin/simulate/coverage.out for `go tool cover -html`, and bin/simulate/uncovered.txt with all uncovered blocks.
+// The command writes bin/simulate/coverage.out for `go tool cover -html`, and bin/simulate/uncovered.txt with all
+// uncovered blocks.
 package main
 
 import (

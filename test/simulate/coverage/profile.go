@@ -30,7 +30,7 @@ func (b block) compare(o block) int {
 	return cmp.Or(cmp.Compare(b.file, o.file), b.from.compare(o.from), b.to.compare(o.to))
 }
 
-// visit is the data of a block in a profile.
+// visit is the data about a block in a profile.
 type visit struct {
 	statements int
 	reached    bool
@@ -39,7 +39,7 @@ type visit struct {
 // profile is the coverage of one or more processes.
 type profile map[block]visit
 
-// add adds the output of -test.coverprofile of a process. A block is reached if one process has reached it.
+// add adds the output of -test.coverprofile of a process. A block counts as reached if any process has reached it.
 func (p profile) add(from io.Reader) error {
 	lines := bufio.NewScanner(from)
 	for n := 1; lines.Scan(); n++ {

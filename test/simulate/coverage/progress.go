@@ -9,7 +9,8 @@ import (
 	"golang.org/x/term"
 )
 
-// progress shows the progress of the simulation: a line that is overwritten on a terminal, elsewhere a line every ten seconds.
+// progress shows the progress of the simulation: on a terminal as a line that is overwritten, elsewhere as a new line
+// every ten seconds.
 type progress struct {
 	to       io.Writer
 	terminal bool

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// plan is the request of the user: a number of seeds from First on.
+// plan is what the user requests: a number of seeds, beginning with First.
 type plan struct {
 	First, Seeds uint64
 	Steps        int
@@ -57,7 +57,7 @@ type simulation struct {
 	profile  profile
 	lost     int                // Number of processes without a profile.
 	stop     context.CancelFunc // Ends all processes except failing.
-	failing  *exec.Cmd          // The process with the first violation. It ends by itself, with its story.
+	failing  *exec.Cmd          // The process with the first violation. It ends by itself after it has printed its story.
 }
 
 func newSimulation(p plan, processes int, program, dir string, to io.Writer) *simulation {
@@ -93,7 +93,7 @@ func (s *simulation) run(ctx context.Context) error {
 	return err
 }
 
-// work runs one process after the other, until no seeds are left or going ends.
+// work runs one process after the other, until no seeds are left or the context going ends.
 func (s *simulation) work(ctx, going context.Context) error {
 	for going.Err() == nil {
 		first, n := s.take()
@@ -105,13 +105,14 @@ func (s *simulation) work(ctx, going context.Context) error {
 			if err != nil {
 				return err
 			}
-			first, n = first+done, n-done // It ends early after a violation.
+			first, n = first+done, n-done // The process has ended early because of a violation.
 		}
 	}
 	return nil
 }
 
-// take returns the seeds for a process. Toward the end there are fewer, so that processes end together.
+// take returns the seeds for the next process. It returns fewer toward the end, so that all processes end at about the
+// same time.
 func (s *simulation) take() (first, n uint64) {
 	const most, least = 50, 5
 	s.mu.Lock()
@@ -125,7 +126,8 @@ func (s *simulation) take() (first, n uint64) {
 	return first, n
 }
 
-// process runs one process, and returns the number of finished seeds. A process ends early at a violation or a crash.
+// process runs one process, and returns the number of finished seeds. A process ends early after a violation or a
+// crash.
 func (s *simulation) process(ctx, going context.Context, first, n uint64) (done uint64, err error) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -165,7 +167,7 @@ func (s *simulation) process(ctx, going context.Context, first, n uint64) (done 
 		return 0, fmt.Errorf("TestSimulate in %s: want a line %q of seed %d, got an end after\n%s", s.folder, prefix, last+1, said)
 	case failed != nil && all && told == nil:
 		return 0, fmt.Errorf("TestSimulate in %s fails (%w) after histories without a violation:\n%s", s.folder, failed, said)
-	case failed != nil && told == nil: // It crashed in the next history.
+	case failed != nil && told == nil: // The process crashed in the next history.
 		last++
 		s.crashed(last, failed)
 		told = []uint64{last}
@@ -192,7 +194,7 @@ func (s *simulation) crashed(n uint64, with error) {
 	s.violated[n] = fmt.Sprintf("the process has crashed: %v", with)
 }
 
-// tell prints the story of a process that found violations or crashed.
+// tell prints the output of a process that found violations or crashed.
 func (s *simulation) tell(cmd *exec.Cmd, said string, violated []uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,7 +219,7 @@ func (s *simulation) end(cmd *exec.Cmd) {
 	s.stop()
 }
 
-// tells reports whether a process is the one with the first violation.
+// tells reports whether a process has found the first violation, whose story is printed.
 func (s *simulation) tells(cmd *exec.Cmd) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -261,7 +263,7 @@ func (s *simulation) record(one seed, cmd *exec.Cmd) {
 	s.seeds[one.Seed] = one
 	if one.Violation != "" {
 		s.violated[one.Seed] = one.Violation
-		s.end(cmd) // The process may spend a while on shortening its story.
+		s.end(cmd) // The other processes end now, because the search for a shorter story may take a while.
 	}
 	s.progress.show(time.Now(), one.Steps, len(s.violated))
 }
@@ -308,7 +310,7 @@ func (s *simulation) printRun(to io.Writer, took time.Duration) {
 	printTable(to, "Operations and faults, by how often:", operations)
 }
 
-// hash returns a hash of all histories, independent of the order of their ends.
+// hash returns a hash of all histories. The order in which they end does not change it.
 func (s *simulation) hash() uint64 {
 	var sum uint64
 	for _, one := range s.seeds {

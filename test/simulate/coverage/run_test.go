@@ -14,7 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestMain replaces the simulation if REFRACT_FAKE is set. The variable lists the fates of some seeds.
+// TestMain replaces the simulation by [pretend] if REFRACT_FAKE is set. The variable lists what happens with some
+// seeds.
 func TestMain(m *testing.M) {
 	if fates, ok := os.LookupEnv("REFRACT_FAKE"); ok {
 		os.Exit(pretend(fates))
@@ -22,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// pretend behaves like TestSimulate of test/simulate. Fates have the form 3=violates,9=crashes.
+// pretend prints the same as TestSimulate of test/simulate. fates has the form 3=violates,9=crashes.
 func pretend(fates string) (code int) {
 	fate := map[int]string{}
 	for of := range strings.SplitSeq(fates, ",") {
@@ -159,7 +160,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestHash: two runs have the same hash if and only if all of their seeds have the same hashes.
+// TestHash: two runs have the same hash if, and only if, their histories have the same hashes.
 func TestHash(t *testing.T) {
 	of := func(all ...seed) uint64 {
 		s := &simulation{seeds: map[uint64]seed{}}

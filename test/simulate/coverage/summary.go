@@ -19,8 +19,8 @@ type part struct {
 	files  []string // Nil selects all files.
 }
 
-// parts are the simulated packages. The member reconciler manages the clusters themselves: their connections, names,
-// credentials and departure. The rest of the package member reads and writes copies.
+// parts are the simulated packages. The part "member reconciler" manages the clusters themselves: their connections,
+// names, credentials and departure. The remaining code of the package member reads and writes copies.
 var parts = []part{
 	{"propagation", "fleet/propagation", nil},
 	{"rollout (waves to clusters)", "fleet/policy/rollout", nil},
@@ -46,7 +46,7 @@ func (p *part) holds(file string) bool {
 	return path.Dir(file) == p.folder && (p.files == nil || slices.Contains(p.files, path.Base(file)))
 }
 
-// count is a number of blocks, and the number of covered ones among them.
+// count is a number of blocks, and how many of them are covered.
 type count struct{ reached, all int }
 
 func (c count) plus(o count) count { return count{c.reached + o.reached, c.all + o.all} }
@@ -72,8 +72,8 @@ type covered struct {
 // coverage is the coverage of all functions with blocks, in the order of their files.
 type coverage []*covered
 
-// coverage assigns the blocks to functions. For a reason with a missing function it returns an error in addition to the
-// coverage.
+// coverage assigns the blocks to functions. If a function with a reason does not exist, it returns an error in addition
+// to the coverage.
 func (p profile) coverage(from sources, reasons map[string]string) (coverage, error) {
 	var all coverage
 	left := maps.Clone(reasons)
@@ -101,7 +101,7 @@ func (p profile) coverage(from sources, reasons map[string]string) (coverage, er
 	return all, errors.Join(errs...)
 }
 
-// largest is the number of uncovered functions in the summary.
+// largest is the number of functions in the list of the functions with the most uncovered blocks.
 const largest = 10
 
 func (c coverage) print(to io.Writer) {
