@@ -268,25 +268,41 @@ func (r *Reconciler) Behind(ctx context.Context, live client.Reader, name string
 }
 
 // retire handles a name that another one has replaced. No work is done through such a name. Its FederatedCluster may be
-// deleted when no row of a Propagation names it and no duplicate has a lower rank than the served name.
+// deleted when no row of a Propagation names it, the served name lists its pending deletions, and no duplicate has a
+// lower rank than the served name.
 func (r *Reconciler) retire(ctx context.Context, fc *corev1alpha1.FederatedCluster, is outcome) (reconcile.Result, error) {
 	r.Set.Disown(fc.Name)
 	r.Set.observe(fc, outlook{hidden: true})
 	r.Set.markExamined(fc.Name)
 	meter(fc.Name).ready(false)
+	all, err := r.all(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	before := fc.DeepCopy()
+	r.noteOwed(fc)
+	fc.Status.PendingDeletions = notListed(fc.Status.PendingDeletions, is.other, all)
 	h := health{joined: true, reason: corev1alpha1.ReasonRenamed, message: renamedMessage(fc.Name, is.other)}
 	if !fc.DeletionTimestamp.IsZero() {
-		all, err := r.all(ctx)
-		if err != nil {
-			return reconcile.Result{}, err
-		}
-		if r.Set.Moved == nil || r.Set.Moved(fc.Name) && precedes(fc.Status.ClusterUID, all) == "" {
+		if r.Set.Moved == nil || r.Set.Moved(fc.Name) && len(fc.Status.PendingDeletions) == 0 && precedes(fc.Status.ClusterUID, all) == "" {
 			return again(r.setFinalizer(ctx, fc, controllerutil.RemoveFinalizer))
 		}
-		h.leaving = "its name in Propagations is being changed to " + is.other
+		h.leaving = "its records on the hub are being moved to " + is.other
 	}
 	return r.report(ctx, before, fc, h, leaveInterval)
+}
+
+// notListed returns the pending deletions that the status of a name does not list. A restart then loses none.
+func notListed(owed []corev1alpha1.PendingDeletion, name string, all []corev1alpha1.FederatedCluster) []corev1alpha1.PendingDeletion {
+	at := slices.IndexFunc(all, func(fc corev1alpha1.FederatedCluster) bool { return fc.Name == name })
+	if at < 0 {
+		return owed
+	}
+	listed := map[Key]bool{}
+	for i := range all[at].Status.PendingDeletions {
+		listed[OwedKey(&all[at].Status.PendingDeletions[i])] = true
+	}
+	return slices.DeleteFunc(slices.Clone(owed), func(d corev1alpha1.PendingDeletion) bool { return listed[OwedKey(&d)] })
 }
 
 // waits returns the time for which a name has waited for other names since its cluster was identified.

@@ -160,6 +160,55 @@ func TestClusterGetsAnotherName(t *testing.T) {
 	}
 }
 
+// TestPendingDeletionsMove: a replaced name has pending deletions. They count for the name that is served instead, and
+// the replaced name stays until the status of the other one lists them.
+func TestPendingDeletionsMove(t *testing.T) {
+	of := func(name string) corev1alpha1.PendingDeletion {
+		return corev1alpha1.PendingDeletion{Resource: "configmaps", Namespace: "d", Name: name, UID: "1", Cause: "Deleted"}
+	}
+	api, web := of("api"), of("web")
+	for name, tc := range map[string]struct {
+		reason string
+		next   []corev1alpha1.PendingDeletion // What the new name is to list.
+		stays  bool
+	}{
+		"Open": {"The copy is still to be deleted.", []corev1alpha1.PendingDeletion{web}, true},
+		"Done": {"The copy is gone: nothing would ever list it again.", nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t, newStub(t).URL)
+			f.Set.Moved = func(string) bool { return true }
+			owed := map[string][]corev1alpha1.PendingDeletion{"m": {api, web}}
+			f.Owed = func(name string) []corev1alpha1.PendingDeletion { return owed[name] }
+			f.look()
+			f.other("new", map[string]string{refractv1alpha1.ReplacesAnnotation: "m"})
+			f.lookAt("new")
+			want := map[string]corev1alpha1.PendingDeletion{"new": web}
+			if diff := cmp.Diff(want, f.Set.Owed(OwedKey(&web))); diff != "" {
+				t.Errorf("%s\nOwed(): -want, +got:\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff([]corev1alpha1.PendingDeletion{api, web}, f.Set.OwedBy("new")); diff != "" {
+				t.Errorf("%s\nOwedBy(): -want, +got:\n%s", tc.reason, diff)
+			}
+			f.deleteOf("m")
+			owed = map[string][]corev1alpha1.PendingDeletion{"m": tc.next, "new": tc.next}
+			if fc := f.look(); (fc != nil) != tc.stays || fc != nil && !cmp.Equal(tc.next, fc.Status.PendingDeletions) {
+				t.Errorf("%s\nwant the replaced name to stay %t, with the copies that the new name does not list, got %+v", tc.reason, tc.stays, fc)
+			}
+			if diff := cmp.Diff(tc.next, f.lookAt("new").Status.PendingDeletions); diff != "" {
+				t.Errorf("%s\nstatus of the new name: -want, +got:\n%s", tc.reason, diff)
+			}
+			// This process has not read the status of the replaced name since it was written without api.
+			if diff := cmp.Diff([]corev1alpha1.PendingDeletion{web, api}, f.Set.OwedBy("new")); tc.stays && diff != "" {
+				t.Errorf("%s\nboth names list the copy: want it once: -want, +got:\n%s", tc.reason, diff)
+			}
+			if tc.stays && f.look() != nil {
+				t.Errorf("%s\nwant the replaced name deleted when the new one lists the copy", tc.reason)
+			}
+		})
+	}
+}
+
 // TestNameIsServedAgain: the name that replaced another one is gone, or now belongs to another cluster, for example
 // because the cluster was rebuilt. The process knew the replacement, and no longer uses it.
 func TestNameIsServedAgain(t *testing.T) {

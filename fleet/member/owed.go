@@ -16,36 +16,56 @@ func OwedKey(d *corev1alpha1.PendingDeletion) Key {
 }
 
 // Owed returns the pending deletions of a copy by cluster, from the last status of each cluster. These deletions are
-// from before a restart, and no other object on the hub records them.
+// from before a restart, and no other object on the hub records them. An entry in the status of a replaced name has the
+// name that is served instead.
 func (s *Set) Owed(key Key) map[string]corev1alpha1.PendingDeletion {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return maps.Clone(s.owed[key])
+	listed := s.owed[key]
+	owed := maps.Clone(listed)
+	for _, name := range slices.Sorted(maps.Keys(listed)) {
+		to := s.Successor(name)
+		if to == "" {
+			continue
+		}
+		delete(owed, name)
+		if _, has := owed[to]; !has {
+			owed[to] = listed[name]
+		}
+	}
+	return owed
 }
 
-// OwedBy returns the pending deletions of a cluster. The result is shared and must not be modified.
+// OwedBy returns the pending deletions of a cluster: those in the status of the name, and those that only the status of
+// a name has that it replaced. The result is shared and must not be modified.
 func (s *Set) OwedBy(name string) []corev1alpha1.PendingDeletion {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var owed []corev1alpha1.PendingDeletion
 	if j := s.members[name]; j != nil {
-		return j.owed
+		owed = j.owed
 	}
-	return nil
-}
-
-// AllOwed returns the copies with pending deletions on the clusters that this replica writes to.
-func (s *Set) AllOwed(writes func(name string) bool) (keys []Key) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key, owed := range s.owed {
-		for name := range owed {
-			if writes(name) {
-				keys = append(keys, key)
-				break
+	known := map[Key]bool{}
+	for _, former := range slices.Sorted(maps.Keys(s.names.load())) {
+		j := s.members[former]
+		if j == nil || s.Successor(former) != name {
+			continue
+		}
+		for i := range j.owed {
+			key := OwedKey(&j.owed[i])
+			if _, own := s.owed[key][name]; !own && !known[key] {
+				owed, known[key] = append(slices.Clip(owed), j.owed[i]), true
 			}
 		}
 	}
-	return keys
+	return owed
+}
+
+// AllOwed returns the copies with pending deletions.
+func (s *Set) AllOwed() []Key {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.owed))
 }
 
 // setOwed records the pending deletions of a cluster. It ignores the part of a list that exceeds the length which

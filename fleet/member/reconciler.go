@@ -76,7 +76,7 @@ type Reconciler struct {
 	// Used returns the token of the last approved deletions on a cluster, if the approval is used up. It may be nil.
 	Used func(name string) string
 	// Owed returns the pending deletions on a cluster that no other object on the hub records. Each reconciliation
-	// calls it. It may be nil.
+	// calls it. For a replaced name, it returns the entries in its status that the served name is to list. It may be nil.
 	Owed func(name string) []corev1alpha1.PendingDeletion
 	// Now returns the time for the renewal of credentials; nil means time.Now.
 	Now func() time.Time

@@ -378,7 +378,7 @@ func (c *Controller) prime(ctx context.Context) error {
 			}
 			keys, listed := c.decider.sources.all()
 			return listed && c.state.unknown(keys) == 0 &&
-				p.over(c.state.unknown(append(c.decider.records.keys(), c.decider.allOwed()...)), time.Now())
+				p.over(c.state.unknown(append(c.decider.records.keys(), c.members.AllOwed()...)), time.Now())
 		},
 	} {
 		ended := wait.PollUntilContextCancel(ctx, primingTick, false, func(context.Context) (bool, error) { return done(), nil })

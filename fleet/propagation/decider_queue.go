@@ -26,7 +26,7 @@ func (d *decider) decideEverything(context.Context, struct{}) (reconcile.Result,
 	d.last.Store(time.Now().UnixNano())
 	d.spent.Store(0)
 	keys, _ := d.sources.all()
-	for _, key := range slices.Concat(keys, d.sources.companions(), d.state.keys(), d.allOwed()) {
+	for _, key := range slices.Concat(keys, d.sources.companions(), d.state.keys(), d.members.AllOwed()) {
 		d.queue.add(key, priorityResync)
 	}
 	return reconcile.Result{}, nil

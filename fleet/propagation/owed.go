@@ -26,7 +26,9 @@ import (
 //     strictest judgement.
 //
 // The list is deleted with its FederatedCluster. The FederatedCluster is only deleted after its copies are gone, or
-// after a user decided to leave them on the cluster.
+// after a user decided to leave them on the cluster, or after the name that has replaced its name lists them. An entry
+// of a replaced name counts for the name that is served instead: no work is done under a replaced name, so nothing would
+// remove a row with that name.
 
 // bereave records that an object is gone together with its Propagation. It returns the clusters that have, or may have,
 // a copy.
@@ -118,6 +120,9 @@ func (s *state) unheard(cluster string, told []corev1alpha1.PendingDeletion) {
 // are not decided yet, as after a restart or a change of the leading replica. It enqueues decisions about these
 // entries.
 func (d *dispatcher) owed(name string) []corev1alpha1.PendingDeletion {
+	if to := d.members.Successor(name); to != "" {
+		return d.owedStill(name, to)
+	}
 	list, told := d.state.owed(name), d.members.OwedBy(name)
 	for i := range told {
 		if key := member.OwedKey(&told[i]); !d.state.decided(owedCopy{key, name}) {
@@ -129,9 +134,18 @@ func (d *dispatcher) owed(name string) []corev1alpha1.PendingDeletion {
 	return list[:min(len(list), corev1alpha1.MaxPendingDeletions)]
 }
 
-// allOwed returns the keys that the FederatedClusters list. Those of renamed clusters are listed under the new name, too.
-func (d *decider) allOwed() []Key {
-	return d.members.AllOwed(func(name string) bool { return d.members.Successor(name) == "" })
+// owedStill returns the entries in the status of a replaced name that the name which is served instead is to list. The
+// others are done.
+func (d *dispatcher) owedStill(name, to string) []corev1alpha1.PendingDeletion {
+	told := d.members.OwedBy(name)
+	if len(told) == 0 {
+		return nil
+	}
+	next := map[Key]bool{}
+	for _, owed := range d.owed(to) {
+		next[member.OwedKey(&owed)] = true
+	}
+	return slices.DeleteFunc(slices.Clone(told), func(owed corev1alpha1.PendingDeletion) bool { return !next[member.OwedKey(&owed)] })
 }
 
 // recall adds the entries of the FederatedClusters for an object to the facts from its Propagation.

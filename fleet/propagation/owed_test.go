@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -110,7 +111,7 @@ func TestOwedAfterRestart(t *testing.T) {
 			if diff := cmp.Diff([]corev1alpha1.PendingDeletion{tc.said}, c.dispatcher.owed("eu-1")); diff != "" {
 				t.Errorf("%s: want the entry kept until the decision: -want, +got:\n%s", tc.reason, diff)
 			}
-			if waits := waitingIn("decide", c.decider.queue); len(waits) != 1 || c.state.unknown(c.decider.allOwed()) != 1 {
+			if waits := waitingIn("decide", c.decider.queue); len(waits) != 1 || c.state.unknown(c.members.AllOwed()) != 1 {
 				t.Errorf("%s: want the start to wait for the decision, got %v", tc.reason, waits)
 			}
 			if _, err := c.decider.decideOne(t.Context(), web, priorityResync); err != nil {
@@ -143,6 +144,70 @@ func TestOwedAfterRestart(t *testing.T) {
 			tells(t, c, leading)
 			if c.dispatcher.owed("eu-1"); len(c.state.heard) > 0 {
 				t.Errorf("%s: want no entry remembered, got %v", tc.reason, c.state.heard)
+			}
+		})
+	}
+}
+
+// TestOwedUnderAReplacedName: a cluster has another name since its FederatedCluster listed a copy. The first decision on
+// the object counts the entry for the new name. A row with the former name would stay forever, and with it the
+// FederatedCluster of that name.
+func TestOwedUnderAReplacedName(t *testing.T) {
+	web := keyOf("configmaps", "web")
+	said := corev1alpha1.PendingDeletion{Resource: "configmaps", Namespace: "shop", Name: "web", UID: "1", Cause: string(causeDeleted)}
+	for name, tc := range map[string]struct {
+		reason  string
+		hub     []*unstructured.Unstructured
+		desired string
+		owed    []corev1alpha1.PendingDeletion // After the decision.
+	}{
+		"Gone": {"The deletion was requested under the former name.", nil, "gone: Deleted", []corev1alpha1.PendingDeletion{said}},
+		"ThereAgain": {
+			"The object of the copy exists.", []*unstructured.Unstructured{sourceObject("v1", "ConfigMap", "web", "pp")}, "on new, us-1", nil,
+		},
+		"Blocked": {
+			"Nothing is written or deleted.", []*unstructured.Unstructured{sourceObject("v1", "ConfigMap", "web", "missing")},
+			"blocked: PolicyNotFound", nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := hubOf(t, tc.hub...)
+			leading := &replica{leads: true}
+			c := station(t, s, leading, interceptor.Funcs{})
+			duplicated(c)
+			tells(t, c, leading, said)
+			replaced(t, c, leading)
+			for _, name := range []string{"eu-1", "new"} {
+				if diff := cmp.Diff([]corev1alpha1.PendingDeletion{said}, c.dispatcher.owed(name)); diff != "" {
+					t.Errorf("%s\n%s: want the entry kept until the decision: -want, +got:\n%s", tc.reason, name, diff)
+				}
+			}
+			if n := c.state.unknown(c.members.AllOwed()); n != 1 {
+				t.Errorf("%s\nwant the start to wait for the decision, got %d", tc.reason, n)
+			}
+			if _, err := c.decider.decideOne(t.Context(), web, priorityResync); err != nil {
+				t.Fatal(err)
+			}
+			if got := summary(c.state.desired(web)); got != tc.desired {
+				t.Errorf("%s\nwant %q, got %q", tc.reason, tc.desired, got)
+			}
+			if c.state.concerns(web, "eu-1") || !c.state.concerns(web, "new") {
+				t.Errorf("%s\nwant the copy under the new name only", tc.reason)
+			}
+			if _, err := c.reporter.reportOne(t.Context(), web); err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range []string{"eu-1", "new"} {
+				if diff := cmp.Diff(tc.owed, c.dispatcher.owed(name), cmpopts.EquateEmpty()); diff != "" {
+					t.Errorf("%s\n%s: -want, +got:\n%s", tc.reason, name, diff)
+				}
+			}
+			c.state.report(web, "new", clusterStatus{absent: true})
+			if _, err := c.reporter.reportOne(t.Context(), web); err != nil {
+				t.Fatal(err)
+			}
+			if got := slices.Concat(c.dispatcher.owed("eu-1"), c.dispatcher.owed("new")); len(got) > 0 {
+				t.Errorf("%s\nwant no entry after the copy is gone, got %v", tc.reason, got)
 			}
 		})
 	}

@@ -204,6 +204,12 @@ func (s *state) rename(n *renaming) (keys []Key) {
 		s.recount(key.Namespace, e, n, 1)
 		e.count()
 	}
+	for c := range s.heard {
+		if c.cluster == n.from {
+			delete(s.heard, c)
+			s.heard[owedCopy{c.Key, n.to}] = true
+		}
+	}
 	return keys
 }
 

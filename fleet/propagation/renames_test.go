@@ -187,15 +187,54 @@ func TestRecordIsAhead(t *testing.T) {
 	}
 }
 
+// joins creates the FederatedCluster "new", which is to replace eu-1.
+func joins(t *testing.T, c *Controller) *corev1alpha1.FederatedCluster {
+	t.Helper()
+	fc := &corev1alpha1.FederatedCluster{ObjectMeta: metav1.ObjectMeta{Name: "new", Annotations: map[string]string{refractv1alpha1.ReplacesAnnotation: "eu-1"}}}
+	if err := c.reporter.client.Create(t.Context(), fc); err != nil {
+		t.Fatal(err)
+	}
+	return fc
+}
+
+// served records on the hub that the cluster of eu-1 is served as fc. It returns the FederatedCluster eu-1.
+func served(t *testing.T, c *Controller, fc *corev1alpha1.FederatedCluster) *corev1alpha1.FederatedCluster {
+	t.Helper()
+	old := &corev1alpha1.FederatedCluster{}
+	if err := c.reporter.client.Get(t.Context(), client.ObjectKey{Name: "eu-1"}, old); err != nil {
+		t.Fatal(err)
+	}
+	old.Status.ClusterUID, old.Status.ClusterClaim = "u", 1
+	fc.Status.ClusterUID, fc.Status.ClusterClaim, fc.Status.Conditions = "u", 2, old.Status.Conditions
+	for _, o := range []*corev1alpha1.FederatedCluster{old, fc} {
+		if err := c.reporter.client.Status().Update(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return old
+}
+
+// replaced lets the name "new" replace eu-1.
+func replaced(t *testing.T, c *Controller, leading *replica) {
+	t.Helper()
+	leads := leading.leads
+	leading.leads = false // Then no request goes to their API servers.
+	fc := joins(t, c)
+	served(t, c, fc)
+	for _, name := range []string{"new", "eu-1"} {
+		if _, err := c.clusters.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leading.leads = leads
+}
+
 // TestTwoNames: the leading replica writes under both names of a cluster until the new name has replaced the former
 // one. Then it writes only under the new name.
 func TestTwoNames(t *testing.T) {
 	leading := &replica{}
 	c := station(t, nil, leading, interceptor.Funcs{})
-	fc := &corev1alpha1.FederatedCluster{ObjectMeta: metav1.ObjectMeta{Name: "new", Annotations: map[string]string{refractv1alpha1.ReplacesAnnotation: "eu-1"}}}
-	if err := c.reporter.client.Create(t.Context(), fc); err != nil {
-		t.Fatal(err)
-	}
+	fc := joins(t, c)
 	look := func(name string) {
 		t.Helper()
 		if _, err := c.clusters.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}); err != nil {
@@ -213,19 +252,9 @@ func TestTwoNames(t *testing.T) {
 
 	key := keyOf("configmaps", "web")
 	c.state.setDesired(key, hashed("1", "h", "eu-1", "us-1"), previous{}, nil)
-	old := &corev1alpha1.FederatedCluster{}
-	if err := c.reporter.client.Get(t.Context(), client.ObjectKey{Name: "eu-1"}, old); err != nil {
-		t.Fatal(err)
-	}
-	old.Status.ClusterUID, old.Status.ClusterClaim = "u", 1
-	fc.Status.ClusterUID, fc.Status.ClusterClaim = "u", 2
-	for _, o := range []*corev1alpha1.FederatedCluster{old, fc} {
-		if err := c.reporter.client.Status().Update(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
-	}
-	leading.leads = false                                              // No request goes to their API servers.
-	if err := c.reporter.client.Delete(t.Context(), old); err != nil { // The deletion may be the first event that this replica gets.
+	old := served(t, c, fc)
+	leading.leads = false                                              // Then no request goes to their API servers.
+	if err := c.reporter.client.Delete(t.Context(), old); err != nil { // This may be the first event that this replica gets.
 		t.Fatal(err)
 	}
 	look("eu-1")
