@@ -66,7 +66,7 @@ func (s *search) look(path []any, value any) {
 	}
 }
 
-// decodes decodes a definition that has only this value, and returns the error.
+// decodes returns the error of decoding a definition that has only this value.
 func decodes(path []any, value any) error {
 	for _, step := range slices.Backward(path) {
 		if name, ok := step.(string); ok {
