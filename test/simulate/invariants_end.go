@@ -481,7 +481,7 @@ func (o *oracle) waits(leader *render.Outcome) bool {
 	return is != nil && is.Phase != refractv1alpha1.RolloutComplete || o.blocked(report, on) || leader.Held != ""
 }
 
-// changesWith reports whether an object changes together with a leader whose rollout waits or is not complete, and
+// changesWith reports whether an object changes together with a leader whose rollout has not begun, is not complete or waits, and
 // whether the object's Propagation names that leader. The promise is "a cluster has both or neither" in
 // docs/guide/release-safely.md. refract render may not show this leader, because its newest content may no longer refer
 // to the object, or may be placed nowhere.
@@ -490,8 +490,24 @@ func (o *oracle) changesWith(report *unstructured.Unstructured) bool {
 	return o.follows(report, func(key copyKey, leader, on *unstructured.Unstructured) bool {
 		is := rolloutOf(leader)
 		return strings.Contains(said, fmt.Sprintf("it changes with %s/%s", key.GroupResource, key.name)) &&
-			is != nil && (is.Phase != refractv1alpha1.RolloutComplete || o.blocked(leader, on))
+			(is == nil && o.notBegun(leader, on) || is != nil && (is.Phase != refractv1alpha1.RolloutComplete || o.blocked(leader, on)))
 	})
+}
+
+// notBegun reports whether an object without a RolloutStatus names a rollout policy itself, and has a true reason for
+// not beginning its rollout: "Without a record nothing is written", docs/design/rollouts.md#content-found-on-clusters.
+// In a namespace with a floor it leads nothing. A dry run gets no rollout, and leads nothing either.
+func (o *oracle) notBegun(leader, on *unstructured.Unstructured) bool {
+	k, namespace, name := kindRollout, on.GetNamespace(), on.GetLabels()[refractv1alpha1.RolloutPolicyLabel]
+	if name == "" {
+		k, namespace, name = kindRollouts, "", on.GetLabels()[refractv1alpha1.ClusterRolloutPolicyLabel]
+	}
+	if name == "" || o.floorOf(on.GetNamespace()) != "" || on.GetAnnotations()[corev1alpha1.DryRunAnnotation] == "true" || !o.blocked(leader, on) {
+		return false
+	}
+	policy := o.w.Hub.Server.Peek(k.GroupVersionResource, namespace, name)
+	return saidCondition(leader, refractv1alpha1.ConditionSynced)["reason"] != "RolloutPolicyNotUsable" || policy == nil ||
+		strings.Contains(string(encoded(policy.Object["spec"])), misspelt)
 }
 
 // staysWith reports whether the Propagation of an object names a leader that stays on a cluster, for a reason that is

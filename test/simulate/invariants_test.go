@@ -190,10 +190,41 @@ func TestInvariants(t *testing.T) {
 			"conditions": []any{map[string]any{"type": "Synced", "status": "False", "reason": "PolicyNotFound", "message": "", "lastTransitionTime": "2000-01-01T00:00:00Z"}},
 		}
 	}
+	const together = "it is another; it changes with deployments.apps/web, wave by wave"
 	mounts := func(which int) map[string]any {
 		return anything(map[string]any{"spec": map[string]any{
 			"selector": map[string]any{"matchLabels": map[string]any{"app": "web"}}, "template": template("web", "web:1", references(which)),
 		}})
+	}
+	// edited runs the check at the end of a history. A ConfigMap, and a Secret that a Deployment refers to, have a correct
+	// copy on each cluster, and no process writes the edits of the check. The Deployment has the labels, and its report
+	// names a reason for which nothing is released. Tried is the value of its annotation dry-run. Says is the message of
+	// the Secret's report.
+	edited := func(b *bench, says, reason, tried string, labels ...string) {
+		condition := func(reason, message string) map[string]any {
+			return map[string]any{"placed": int64(0), "synced": int64(0), "variantCount": int64(0), "ready": int64(0), "conditions": []any{map[string]any{
+				"type": "Synced", "status": "False", "reason": reason, "message": message, "lastTransitionTime": "2000-01-01T00:00:00Z",
+			}}}
+		}
+		page, keys := b.has(kindConfigMap, "page-1", level("1")), b.has(kindSecret, "keys", anything(level("MQ==")))
+		report(b, b.has(kindDeployment, "web", mounts(2), labels...), condition(reason, ""))
+		b.must(b.hub("alice").edit(kindDeployment, "shop", "web", func(o *unstructured.Unstructured) { annotate(o, corev1alpha1.DryRunAnnotation, tried) }))
+		status := condition("RolloutProgressing", says)
+		status["follows"] = []any{map[string]any{"resource": "deployments.apps", "name": "web"}}
+		report(b, keys, status)
+		for _, b.c = range b.Clusters {
+			if b.member("admin").get(kindNamespace, "", "shop") == nil {
+				b.must(b.member("admin").create(object(kindNamespace, "", "shop", nil)))
+			}
+			for _, at := range []struct {
+				k  kind
+				of *unstructured.Unstructured
+			}{{kindConfigMap, page}, {kindSecret, keys}} {
+				_ = b.member("carol").delete(at.k, "shop", at.of.GetName(), metav1.DeleteOptions{}) // The cluster may have its own object.
+				b.copied(at.k, at.of, "one")
+			}
+		}
+		b.try()
 	}
 	// released removes the reference to a claim from a Deployment. The cluster has copies of both; the copy of the
 	// Deployment has the older content with the reference.
@@ -232,17 +263,16 @@ func TestInvariants(t *testing.T) {
 		time.Sleep(time.Second)
 		b.copied(kindConfigMap, of, "two")
 	}
-	// waits has a Deployment that waits for an override policy, and changes a ConfigMap whose rollout includes the
-	// Deployment.
-	waits := func(b *bench, says string) {
-		of := b.has(kindDeployment, "web", mounts(1), refractv1alpha1.RolloutPolicyLabel, "careful", corev1alpha1.OverridePolicyLabel, "gone")
+	// waits has a Deployment that waits for an override policy, and changes a ConfigMap that is released with it. Status
+	// is that of the Deployment, which has the labels.
+	waits := func(b *bench, says string, status map[string]any, labels ...string) {
+		of := b.has(kindDeployment, "web", mounts(1), append(labels, corev1alpha1.OverridePolicyLabel, "gone")...)
 		condition := func(reason, message string) []any {
 			return []any{map[string]any{
 				"type": refractv1alpha1.ConditionSynced, "status": "False", "reason": reason, "message": message,
 				"lastTransitionTime": time.Now().UTC().Format(time.RFC3339),
 			}}
 		}
-		status := rollout("Complete")
 		status["conditions"] = condition("PolicyNotFound", "OverridePolicy shop/gone does not exist")
 		report(b, of, status)
 		h := b.hub("alice")
@@ -680,8 +710,21 @@ func TestInvariants(t *testing.T) {
 		{"a claim stays where the Deployment that waits is not", differsFromRender, func(b *bench) {
 			released(b, blocked("us-1"), map[string]any{"resource": "deployments.apps", "name": "web"})
 		}},
-		{"a ConfigMap waits with a Deployment, and says so", "", func(b *bench) { waits(b, "it is another; it changes with deployments.apps/web, wave by wave") }},
-		{"a ConfigMap waits with a Deployment, and does not say so", differsFromRender, func(b *bench) { waits(b, "it is another") }},
+		{"a ConfigMap waits with a Deployment, and says so", "", func(b *bench) {
+			waits(b, together, rollout("Complete"), refractv1alpha1.RolloutPolicyLabel, "careful")
+		}},
+		{"a ConfigMap waits with a Deployment, and does not say so", differsFromRender, func(b *bench) {
+			waits(b, "it is another", rollout("Complete"), refractv1alpha1.RolloutPolicyLabel, "careful")
+		}},
+		{"a ConfigMap waits with a Deployment whose rollout has not begun, and says so", "", func(b *bench) {
+			waits(b, together, blocked(b.c.Name), refractv1alpha1.RolloutPolicyLabel, "careful")
+		}},
+		{"a ConfigMap waits with a Deployment whose rollout has not begun, and does not say so", differsFromRender, func(b *bench) {
+			waits(b, "it is another", blocked(b.c.Name), refractv1alpha1.RolloutPolicyLabel, "careful")
+		}},
+		{"a ConfigMap waits with a Deployment that names no rollout policy, and says so", differsFromRender, func(b *bench) {
+			waits(b, together, blocked(b.c.Name))
+		}},
 		{"a FederatedCluster does not go", stuck, func(b *bench) {
 			b.must(b.hub(operator).delete(kindCluster, "", "eu-1", metav1.DeleteOptions{}))
 			b.oracle.ends(b.World)
@@ -702,6 +745,30 @@ func TestInvariants(t *testing.T) {
 		{"a ConfigMap fails, and an edit of a Deployment does not reach the cluster", stuck, func(b *bench) { b.trial("") }},
 		{"a ConfigMap fails, and an edit of a Deployment that is only tried out does not reach the cluster", "", func(b *bench) { b.trial("true") }},
 		{"a ConfigMap fails, and an edit of a Deployment that is no longer tried out does not reach the cluster", stuck, func(b *bench) { b.trial("false") }},
+		{"a ConfigMap fails, and an edit of a Secret waits with a Deployment whose rollout policy does not exist", "", func(b *bench) {
+			edited(b, together, "RolloutPolicyNotUsable", "", refractv1alpha1.RolloutPolicyLabel, "gone")
+		}},
+		{"a ConfigMap fails, and an edit of a Secret waits with a Deployment whose rollout policy is invalid", "", func(b *bench) {
+			b.must(b.hub(operator).create(object(kindRollouts, "", "misspelt", map[string]any{"spec": rolloutSpecs[9].spec()})))
+			edited(b, together, "RolloutPolicyNotUsable", "", refractv1alpha1.ClusterRolloutPolicyLabel, "misspelt")
+		}},
+		{"a ConfigMap fails, and an edit of a Secret waits with a Deployment whose propagation policy does not exist", "", func(b *bench) {
+			edited(b, together, "PolicyNotFound", "", refractv1alpha1.RolloutPolicyLabel, "careful")
+		}},
+		{"a ConfigMap fails, and an edit of a Secret waits with a Deployment whose rollout policy is valid", stuck, func(b *bench) {
+			_ = b.hub(operator).delete(kindRollout, "shop", "careful", metav1.DeleteOptions{}) // It may not exist.
+			b.must(b.hub(operator).create(object(kindRollout, "shop", "careful", map[string]any{"spec": rolloutSpecs[1].spec()})))
+			edited(b, together, "RolloutPolicyNotUsable", "", refractv1alpha1.RolloutPolicyLabel, "careful")
+		}},
+		{"a ConfigMap fails, and an edit of a Secret waits with a Deployment that names no rollout policy", stuck, func(b *bench) {
+			edited(b, together, "PolicyNotFound", "")
+		}},
+		{"a ConfigMap fails, and an edit of a Secret waits with a Deployment that is only tried out", stuck, func(b *bench) {
+			edited(b, together, "RolloutPolicyNotUsable", "true", refractv1alpha1.RolloutPolicyLabel, "gone")
+		}},
+		{"a ConfigMap fails, and an edit of a Secret waits and does not say so", stuck, func(b *bench) {
+			edited(b, "", "RolloutPolicyNotUsable", "", refractv1alpha1.RolloutPolicyLabel, "gone")
+		}},
 		{"the processes write all the time", tooManyRequests, func(b *bench) {
 			time.Sleep(time.Hour)
 			b.changed = b.Elapsed()

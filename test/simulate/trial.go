@@ -60,6 +60,9 @@ func (o *oracle) copiedTo(c *Cluster, kinds ...kind) (all []copied) {
 				continue
 			}
 			at := copied{k, copyKey{k.GroupVersionResource.GroupResource(), on.GetNamespace(), on.GetName()}}
+			if report := o.report(at.key); report != nil && o.changesWith(report) {
+				continue // Its edits wait with its leader, perhaps for a rollout that cannot begin, which has no record that releases.leads would find.
+			}
 			if on.GetDeletionTimestamp() == nil && !o.releases.obeys(o, at.key) && !o.releases.leads(at.key) && o.isCorrect(c, at.key, names) {
 				all = append(all, at)
 			}
