@@ -481,8 +481,8 @@ func (o *oracle) waits(leader *render.Outcome) bool {
 	return is != nil && is.Phase != refractv1alpha1.RolloutComplete || o.blocked(report, on) || leader.Held != ""
 }
 
-// changesWith reports whether an object changes together with a leader whose rollout has not begun, is not complete or waits, and
-// whether the object's Propagation names that leader. The promise is "a cluster has both or neither" in
+// changesWith reports whether an object changes together with a leader whose rollout has not begun, is not complete or
+// waits, and whether the object's Propagation names that leader. The promise is "a cluster has both or neither" in
 // docs/guide/release-safely.md. refract render may not show this leader, because its newest content may no longer refer
 // to the object, or may be placed nowhere.
 func (o *oracle) changesWith(report *unstructured.Unstructured) bool {
