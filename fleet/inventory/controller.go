@@ -63,8 +63,9 @@ const (
 	reasonNoCredentials = "NoCredentials"
 )
 
-// Reasons of events on entries that have no FederatedCluster with a condition: a FederatedCluster of that name was
-// joined by hand or comes from another entry, or the entry has no usable access.
+// Reasons of events on entries without a FederatedCluster of their own, so that no condition can report the problem. The
+// name belongs to a FederatedCluster that was joined by hand or comes from another entry, or the entry has no usable
+// access.
 const (
 	reasonNameTaken = "NameTaken"
 	reasonNoAccess  = "NoAccess"

@@ -238,7 +238,7 @@ func maskedReadiness(of schema.GroupResource, message string) string {
 // punctuation are the characters that may surround a word.
 const punctuation = ".,;:!?()[]{}"
 
-// told returns a text without words that may be values.
+// told returns a text without the words that may be values of fields of an object.
 func (w *wording) told(text string) string {
 	text = strings.Join(strings.Fields(unquoted(text)), " ")
 	for lower := strings.ToLower(text); ; lower = strings.ToLower(text) {

@@ -116,9 +116,9 @@ func (s *state) unheard(cluster string, told []corev1alpha1.PendingDeletion) {
 	})
 }
 
-// owed returns the list for the status of a cluster: the copies that are to be deleted, and the present entries that
-// are not decided yet, as after a restart or a change of the leading replica. It enqueues decisions about these
-// entries.
+// owed returns the pending deletions for the status of a cluster: the copies that are to be deleted, and the entries of
+// the status about which this replica has not decided yet, for example after a restart or a change of the leading
+// replica. It enqueues decisions about these entries.
 func (d *dispatcher) owed(name string) []corev1alpha1.PendingDeletion {
 	if to := d.members.Successor(name); to != "" {
 		return d.owedStill(name, to)

@@ -41,7 +41,8 @@ func TestNothingIsRemovedByWhatWasNeverSo(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		reason string
-		// clusters changes the clusters on the hub. object, policy and leader change these objects there.
+		// The function clusters edits the clusters on the hub. The functions object, policy and leader edit the object on
+		// the hub that they are named after.
 		clusters               func(*testing.T, client.Client)
 		object, policy, leader func(*unstructured.Unstructured)
 		gone                   string // The type of the object that is missing on the hub.

@@ -133,9 +133,9 @@ func (p *desiredState) removalCause(leaving bool) (why cause, reason string) {
 	}
 }
 
-// stays reports whether a copy that no longer belongs on the cluster stays there. One reason is the annotation orphan,
-// if the object on the hub is gone, or the cluster leaves. The other reason is an object that the cluster itself
-// created, and that an earlier version of Refract made a copy.
+// stays reports whether a copy that no longer belongs on the cluster stays there. It stays in two cases. It has the
+// annotation orphan, and the object is gone from the hub or the cluster leaves. Or the cluster itself created the object,
+// and an earlier version of Refract made it a copy.
 func (r *clusterStatus) stays(have member.Copy, gone bool) bool {
 	adopted := have.Adopted || r.adopted
 	return have.Native || gone && (have.Orphan == placement.OrphanAll || have.Orphan == placement.OrphanAdopted && adopted)

@@ -56,8 +56,8 @@ type policyState struct {
 	before    refractv1beta1.RolloutStatus // The rollout in the status, if it is for the present content; otherwise empty.
 	counts    counts
 	workloads []workloadStatus
-	// closed is the phase in which no workload may be touched for the policy, and why is the reason. closed is empty if
-	// workloads may be touched.
+	// closed is the phase of the policy if that phase forbids any change of workloads; empty if workloads may be touched.
+	// The field why has the reason.
 	closed refractv1beta1.RolloutPhase
 	why    string
 	// missing describes objects that the policy names and that do not exist or cannot be read. unknown is true if any

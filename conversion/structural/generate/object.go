@@ -22,9 +22,10 @@ type ObjectOptions struct {
 	// Texts are useful texts, such as the enum values of another version. Where the schema allows almost any text,
 	// every fifth text is one of them.
 	Texts []string
-	// Room is the total number of elements and letters that all lists and texts of an object may have beyond a small
-	// number, where the schema allows long ones. A negative number means none. With 0, lists and texts may be as long
-	// as the schema allows; most texts are then short, and some have the maximum length, up to a few hundred letters.
+	// Each list may always have a few elements, and each text a few letters. Room is the number of further elements and
+	// letters that all lists and texts of an object may have together, within the limits of the schema. If it is
+	// negative, they may have no more. If it is 0, lists and texts may be as long as the schema allows; most texts are
+	// then short, and some have the maximum length, up to a few hundred letters.
 	Room int
 }
 

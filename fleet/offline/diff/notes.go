@@ -63,7 +63,7 @@ func (n *notes) result() []Note {
 	return out
 }
 
-// noteOfHeld adds a note about the differences that an annotation of the object prevents.
+// noteOfHeld adds a note about the clusters that do not get a change because of an annotation of the object.
 func (c *comparison) noteOfHeld(j *judge, about render.Object, all []copies) {
 	held := newSet(len(c.clusters))
 	for i := range all {

@@ -253,7 +253,7 @@ func (l *labelled) misspelt() int {
 	return n
 }
 
-// mean counts the policies of this name as used, because a misspelt label may mean them.
+// mean counts the policies of this name as used: the author of a misspelt label probably intended one of them.
 func (l *labelled) mean(name string) {
 	for _, is := range l.policies.refs() {
 		if is.Name == name {

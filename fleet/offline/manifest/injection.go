@@ -23,8 +23,8 @@ var injectionKind = schema.GroupKind{Group: refractv1beta1.GroupVersion.Group, K
 
 func isInjection(gk schema.GroupKind) bool { return gk == injectionKind }
 
-// modernize replaces the API version of the proposal in a policy by the present one. The content may be shared with
-// other objects, and is not modified.
+// modernize sets the present API version in a policy that still has the API version of the original proposal. The content
+// may be shared with other objects, so it is copied and not modified.
 func (o *object) modernize() {
 	if o.Content.Object["apiVersion"] != proposed || o.Content.Object["kind"] != refractv1beta1.KindServiceInjectionPolicy {
 		return

@@ -32,10 +32,11 @@ type Propagation struct {
 	Replicas map[string]int64
 	// PlacementHash is the hash of the inputs of the placement decision; it may be empty.
 	PlacementHash string
-	// ChosenBy is the policy that chose the clusters by name or by label, without generation; zero without one.
+	// ChosenBy is the policy that chose the clusters by name or by label, without its generation. It is zero if no policy
+	// chose them.
 	ChosenBy tree.Policy
-	// Asked is the question to users about a pending change of the placement; zero without one. Approved is the token
-	// that approves the change for this object only.
+	// Asked is the question to users about a pending change of the placement; zero if no change is pending. Approved is
+	// the token that approves the change for this object only.
 	Asked    placement.Question
 	Approved string
 	// Follows are the leaders of the object, the objects that it travels with, in its namespace.

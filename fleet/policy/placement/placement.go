@@ -78,9 +78,9 @@ type Request struct {
 	// Besides are clusters that the object keeps or gets because it travels with other objects, regardless of the
 	// policy.
 	Besides []string
-	// Together is the loss of all objects of the namespace together, if it needs approval; otherwise nil.
+	// Together is the sum of the losses of all objects of the namespace, if the sum needs approval; otherwise nil.
 	Together *Loss
-	// Approved is the number of the approved change ([Policy.Approved]); empty if no change is approved.
+	// Approved identifies the approved change ([Policy.Approved]); empty if no change is approved.
 	Approved string
 }
 
