@@ -27,10 +27,10 @@ type Thread struct {
 	changes []Change
 }
 
-// Trace follows the value that is at place, the text of a [Pointer], right before changes[at]: back to its first place
-// and forward to its last place. If at is len(changes), place is the place after all changes. The changes are those of
-// one object, in the order of a [Record]; the thread shares them. The value need not exist: an absent value has authors
-// as well.
+// Trace follows one value through the changes, back to its first place and forward to its last one. The argument place is
+// the text of a [Pointer]: the place of the value right before changes[at], or after all changes if at is len(changes).
+// All changes belong to one object, in the order of a [Record]; the thread shares the slice. The value may be absent,
+// because absent values have authors, too.
 func Trace(changes []Change, place string, at int) Thread {
 	t := Thread{Born: -1, Gone: len(changes), First: place, Last: place, changes: changes}
 	for i := at; i < len(changes); i++ {

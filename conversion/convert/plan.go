@@ -41,9 +41,9 @@ type node struct {
 	moves bool
 	// stays is true if the target version also has converted values inside the node.
 	stays bool
-	// returns is true if the node is a parent that only the target version has.
+	// returns is true if the node is a parent that exists in the target version, and not in the source version.
 	returns bool
-	// required is true if the target version requires the object, and comesBack if the source version requires it.
+	// required is true if the target version requires the object. comesBack is true if the source version requires it.
 	required, comesBack bool
 }
 

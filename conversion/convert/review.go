@@ -150,7 +150,8 @@ func reviewVersion(text []byte) string {
 	}
 }
 
-// once returns the next string. If the bit in seen is already set, the key is a duplicate, and once fails the scan.
+// once returns the string value of the present key, and sets the bit of the key in seen. If the bit is set already, the
+// key is a duplicate, and the scan fails.
 func once(s *raw.Scanner, seen *int, bit int) []byte {
 	if *seen&bit != 0 {
 		s.Fail(errTwice)

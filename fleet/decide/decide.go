@@ -61,7 +61,7 @@ type World struct {
 	Resource func(schema.GroupKind) (schema.GroupResource, bool)
 	// Leaders are the objects that this object travels with.
 	Leaders Leaders
-	// Together is the common loss of the objects of the namespace, if it needs approval; otherwise nil.
+	// Together is the total loss of all objects of the namespace, if that total needs approval; otherwise nil.
 	Together *placement.Loss
 	// Approved is the token that approves a change of this object alone. ApproveAll approves all changes.
 	Approved   string

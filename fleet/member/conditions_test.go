@@ -154,7 +154,8 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestVerbsAreWords: only a verb of a refusal is kept, not an arbitrary text in its place.
+// TestVerbsAreWords: when a member refuses a request, a verb from its message is kept, and any other text in the position
+// of the verb is not.
 func TestVerbsAreWords(t *testing.T) {
 	r := &rights{now: time.Now}
 	r.note(action{}, denied(strings.Repeat("x", 33), "y"))

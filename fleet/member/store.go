@@ -56,8 +56,8 @@ type listRound struct {
 	round    uint32 // Its number. Each copy in the list is marked with it.
 	begun    bool   // Whether its first page has arrived.
 	streamed bool   // Whether the watch under way has shown an item of its list.
-	// older has the copies that the list shows in an older version than the known one, with the known version. This
-	// happens if a write is answered during the list.
+	// older maps a copy to its known version if the list shows an older one. This happens if a write is answered during
+	// the list.
 	older   map[types.NamespacedName]uint64
 	pending map[types.NamespacedName]difference
 }

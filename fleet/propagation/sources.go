@@ -203,7 +203,7 @@ func (s *sources) deletion(key Key) *deletion {
 	return s.deletions[key]
 }
 
-// noted forgets a deletion, unless the watch has reported another one since.
+// noted removes a deletion that was handled, unless the watch has reported a newer deletion of the key.
 func (s *sources) noted(key Key, d *deletion) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

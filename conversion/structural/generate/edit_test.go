@@ -49,8 +49,9 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// TestEditsAndPartsOfAnySchema: edits and removals of parts can be applied to any object. They depend only on the
-// source. They do not modify the object, or its apiVersion, kind and metadata. Many edited objects are valid.
+// TestEditsAndPartsOfAnySchema: edits and removals of parts can be applied to any object. Only the random source
+// determines them. They return a changed copy with the apiVersion, kind and metadata of the original object. Many edited
+// objects are valid.
 func TestEditsAndPartsOfAnySchema(t *testing.T) {
 	edited, accepted, removals := 0, 0, 0
 	for seed := range uint64(100) {

@@ -214,7 +214,7 @@ func keyOf(node *yaml.Node) string {
 	}
 }
 
-// anObject describes the key that YAML reads in a template: {{ .Name }}.
+// anObject describes a key that is itself an object. YAML parses an unrendered template, {{ .Name }}, as such a key.
 const anObject = "an object"
 
 // unfit describes a key that the library rejects; empty for all others.

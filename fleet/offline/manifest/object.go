@@ -154,7 +154,7 @@ func (o *object) setNamespace(namespace string) {
 	o.Content = &unstructured.Unstructured{Object: content}
 }
 
-// decode checks the content of a valid object, and determines its list.
+// decode checks the content of an object that was parsed without errors, and chooses the list of the set for it.
 func (o *object) decode() {
 	if !o.stored && atMost(o.Content.Object) > maxSize {
 		if data, ok := o.encode(); !ok || len(data) > maxSize {
