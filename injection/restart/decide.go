@@ -106,7 +106,7 @@ func (d *decision) readPolicies() {
 		for _, name := range written.Current {
 			j.currents[name] = append(j.currents[name], p.name)
 		}
-		for _, e := range written.Evicted {
+		for _, e := range evictedIn(written) {
 			j.evicted[e.UID] = max(j.evicted[e.UID], int(e.Pods))
 		}
 		if written.Hash == p.hash {

@@ -335,7 +335,7 @@ func (g *grouping) underWay(ctx context.Context, policies []*policy) {
 			kind, name, _ := strings.Cut(name, "/")
 			g.addWorkload(kind, name)
 		}
-		for _, e := range p.status.Rollout.Evicted {
+		for _, e := range evictedIn(p.status.Rollout) {
 			g.addEvicted(ctx, ref{apiVersion: e.APIVersion, kind: e.Kind, name: e.Name, uid: e.UID})
 		}
 	}
@@ -346,6 +346,12 @@ func (g *grouping) underWay(ctx context.Context, policies []*policy) {
 		}
 		g.addEvicted(ctx, m.ref)
 	}
+}
+
+// evictedIn returns the workloads in the status whose pods are evicted one by one. Each may cost a request, and other
+// clients may have written the status, so the number is bounded here, too.
+func evictedIn(status *refractv1beta1.RolloutStatus) []refractv1beta1.EvictedWorkload {
+	return status.Evicted[:min(len(status.Evicted), refractv1beta1.MaxEvicted)]
 }
 
 // addEvicted adds an owner of an unknown kind whose pod was evicted, unless it is deleted. Only the evicted pod may have

@@ -1493,3 +1493,14 @@ status: {conditions: [{type: Ready, status: %q, lastTransitionTime: %q}]}
 		expect("Another replica knows what the kubelet says.", ahead <= 0)
 	}
 }
+
+// TestEvictedIsBounded: a status of another client with too many workloads causes a bounded number of requests.
+func TestEvictedIsBounded(t *testing.T) {
+	for count, want := range map[int]int{
+		0: 0, refractv1beta1.MaxEvicted: refractv1beta1.MaxEvicted, refractv1beta1.MaxEvicted + 1: refractv1beta1.MaxEvicted,
+	} {
+		if got := len(evictedIn(&refractv1beta1.RolloutStatus{Evicted: make([]refractv1beta1.EvictedWorkload, count)})); got != want {
+			t.Errorf("%d workloads in the status: want %d, got %d", count, want, got)
+		}
+	}
+}

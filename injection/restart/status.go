@@ -208,7 +208,7 @@ func (r *reporter) rollout(st *policyState) *refractv1beta1.RolloutStatus {
 	now := &refractv1beta1.RolloutStatus{Hash: st.hash, Done: int32(done), Workloads: int32(done + left)}
 	for _, a := range st.rolling {
 		now.Current = append(now.Current, a.ref.String())
-		if a.class == classOther && a.next.pods > 0 {
+		if a.class == classOther && a.next.pods > 0 && len(now.Evicted) < refractv1beta1.MaxEvicted {
 			now.Evicted = append(now.Evicted, refractv1beta1.EvictedWorkload{
 				APIVersion: a.ref.apiVersion, Kind: a.ref.kind, Name: a.ref.name, UID: a.ref.uid, Pods: int32(a.next.pods),
 			})

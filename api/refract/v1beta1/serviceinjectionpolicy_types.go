@@ -402,12 +402,16 @@ type RolloutStatus struct {
 	Current []string `json:"current,omitempty"`
 	// Evicted lists the workloads in current whose pods are evicted one by one because Refract does not know their kind.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
 	// +optional
 	Evicted []EvictedWorkload `json:"evicted,omitempty"`
 	// Message is the reason why the rollout does not advance, if it does not.
 	// +optional
 	Message string `json:"message,omitempty"`
 }
+
+// MaxEvicted is the maximum length of [RolloutStatus.Evicted]. It is the highest value of [Rollout.MaxConcurrent].
+const MaxEvicted = 1000
 
 // EvictedWorkload is a workload of a kind that Refract does not know, with the number of its pods before the last
 // eviction. The next pod is evicted when it has as many again.
