@@ -387,8 +387,11 @@ func (st *policyState) room(a *assessment) bool {
 	return current < limit && len(st.rolling)+st.probing < int(st.rollout.MaxConcurrent)
 }
 
-// tries reports whether an incomplete group was touched for the present content of the policy.
-func (st *policyState) tries(a *assessment) bool { return a.next.contents[st.name] == st.hash }
+// tries reports whether an incomplete group was touched for the present content of the policy, or has it anyway. The
+// second occurs if the policy changes immediately before the touch: the webhook already injects the new content.
+func (st *policyState) tries(a *assessment) bool {
+	return a.next.contents[st.name] == st.hash || a.prospect.holds[st.name] && a.stale[st.name] == 0
+}
 
 // block records that a group is blocked, with the reason.
 func (d *decision) block(a *assessment, message string) {

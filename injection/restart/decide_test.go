@@ -365,6 +365,12 @@ func TestDecide(t *testing.T) {
 			touches:  []string{"annotate Deployment/x a"},
 			policies: map[string]string{"a": "Canary 0/4 [Deployment/rolls Deployment/x], False Canary", "b": "Paused 0/1 [], False Paused"},
 		},
+		"CanaryIsOvertakenAtItsTouch": {
+			reason: "The policy changed immediately before the touch of the canary, so the new pods have the new content, and the others wait for them.",
+			snapshot: overtaken(map[types.UID]string{"Deployment/rolls": "hash-before"}, one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")),
+				append(three(), tried("Deployment/rolls", "a Injected"))...),
+			policies: map[string]string{"a": "Canary 0/4 [Deployment/rolls], False Canary"},
+		},
 		"CanaryIsOvertakenBeforeARestart": {
 			reason:   "After a restart, the status tells that the canary was touched for the present content.",
 			snapshot: scene(pausedToo("Deployment/rolls"), append(three(), tried("Deployment/rolls", "a Injected", "b Stale"))...),
@@ -373,9 +379,11 @@ func TestDecide(t *testing.T) {
 		"CanaryIsOvertakenByItsPolicyAfterARestart": {
 			reason: "The policy changes after the restart. The canary was touched for other content, so another workload comes first.",
 			snapshot: func() *snapshot {
-				s := scene(pausedToo("Deployment/rolls"), append(three(), tried("Deployment/rolls", "a Injected", "b Stale"))...)
+				canary := tried("Deployment/rolls", "a Injected", "b Stale")
+				s := scene(pausedToo("Deployment/rolls"), append(three(), canary)...)
 				s.previous = decide(s).next
 				s.policies[0].hash = "other"
+				*canary = *tried("Deployment/rolls", "a Stale", "b Stale")
 				s.policies[0].status = decide(s).statuses["a"] // The status names the workload and the new content.
 				s.previous = decide(s).next
 				return s
