@@ -147,7 +147,7 @@ func TestServeTakesOtherPorts(t *testing.T) {
 				if asked <= tc.taken {
 					return []int{port(t, lost)}, nil
 				}
-				return freePorts(ctx, n)
+				return FreePorts(ctx, n)
 			}}
 			defer s.crew.stop()
 

@@ -105,7 +105,7 @@ func Start(ctx context.Context, o Options) (*Playground, error) {
 	var life context.Context
 	life, p.leave = context.WithCancel(context.WithoutCancel(ctx))
 	p.starter = &starter{
-		crew: p.crew, assets: o.Assets, progress: oneAtATime(o.Progress), freePorts: freePorts, life: life, background: &p.background,
+		crew: p.crew, assets: o.Assets, progress: oneAtATime(o.Progress), freePorts: FreePorts, life: life, background: &p.background,
 	}
 	if err := p.start(ctx, o); err != nil {
 		calledOff := errors.Is(ctx.Err(), context.Canceled)

@@ -3,26 +3,34 @@ package playground
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
-	"net/netip"
 	"os"
 	"strings"
 )
 
-// freePorts returns n different free ports of 127.0.0.1. Another process may use them before the caller does.
-func freePorts(ctx context.Context, n int) ([]int, error) {
+// Ports for servers are below those that operating systems give to outgoing connections. A server that restarts thus
+// finds its port free.
+const (
+	firstPort = 10000
+	lastPort  = 29999
+)
+
+// FreePorts returns n different free ports of 127.0.0.1 from 10000 to 29999. Another process may use them before the
+// caller does. It returns an error if a port is not free after 1,000
+// attempts.
+func FreePorts(ctx context.Context, n int) ([]int, error) {
 	ports := make([]int, 0, n)
-	for range n {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("finding a free port: %w", err)
+	for attempt := 1; len(ports) < n; attempt++ {
+		port := firstPort + rand.IntN(lastPort-firstPort+1)
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", fmt.Sprintf("127.0.0.1:%d", port))
+		switch {
+		case err == nil:
+			defer l.Close() // The listeners are closed at the end, so that the ports are different.
+			ports = append(ports, port)
+		case attempt >= 1000:
+			return nil, fmt.Errorf("finding %d free ports from %d to %d: %w", n, firstPort, lastPort, err)
 		}
-		defer l.Close() // The listeners are closed at the end, so that the ports are different.
-		at, err := netip.ParseAddrPort(l.Addr().String())
-		if err != nil {
-			return nil, fmt.Errorf("finding a free port: %w", err)
-		}
-		ports = append(ports, int(at.Port()))
 	}
 	return ports, nil
 }

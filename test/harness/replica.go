@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"refract.dev/internal/playground"
 )
 
 // Replica is a process of `refract run`. It ends with the process of the test.
@@ -167,16 +168,12 @@ func get(ctx context.Context, url string) (string, error) {
 
 // FreePorts returns n local addresses with free ports.
 func FreePorts(n int) ([]string, error) {
+	ports, err := playground.FreePorts(context.Background(), n)
 	var out []string
-	for range n {
-		l, err := net.Listen("tcp4", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close() // All listeners stay open until the end, so that no port is returned twice.
-		out = append(out, l.Addr().String())
+	for _, port := range ports {
+		out = append(out, fmt.Sprintf("127.0.0.1:%d", port))
 	}
-	return out, nil
+	return out, err
 }
 
 // launches sends functions to a thread that exists as long as this process. Linux regards the thread that starts a

@@ -275,14 +275,13 @@ func load(pattern string) ([]*kind, error) {
 	return out, nil
 }
 
-// patience is the time limit for an operation, depending on the earlier result. It is longer for an operation that
-// worked.
-func patience(before string) time.Duration {
-	switch {
-	case *golden.Update:
+// patience is the time limit for an operation.
+func patience() time.Duration {
+	if *golden.Update {
 		return 25 * time.Second
-	case before == works:
-		return 90 * time.Second
 	}
-	return 10 * time.Second
+	return 90 * time.Second
 }
+
+// settling is the time after which an operation that has failed is not expected to succeed any more.
+const settling = 10 * time.Second

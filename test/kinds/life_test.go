@@ -463,14 +463,15 @@ func (t *trial) isAdopted(ctx context.Context, member string) error {
 	return err
 }
 
-// await waits until all members of the trial have the expected state, and returns the cell of the page. Members on
+// await waits until all members of the trial have the expected state, and returns the cell of the page. If the page says
+// that the operation fails, it waits for [settling] at least, and then until the result is that of the page. Members on
 // which the object could not be created are left out of later operations.
 func (t *trial) await(ctx context.Context, op, before string, is func(context.Context, string) error) string {
-	ctx, cancel := context.WithTimeout(ctx, patience(before))
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, patience())
 	defer cancel()
 	failed := map[string]string{}
-	var trouble []string
-	err := harness.Await(ctx, func(ctx context.Context) error {
+	_ = harness.Await(ctx, func(ctx context.Context) error { // After the time limit, the last result is the result.
 		now := map[string]string{}
 		for _, m := range t.members {
 			if err := is(ctx, m); err != nil {
@@ -480,29 +481,33 @@ func (t *trial) await(ctx context.Context, op, before string, is func(context.Co
 		if ctx.Err() == nil || len(failed) == 0 { // A later failure may only mean that the context has ended.
 			failed = now
 		}
-		if len(now) > 0 {
-			return errors.New("not yet")
+		if len(now) == 0 || time.Since(began) >= settling && t.cell(now) == before {
+			return nil
 		}
-		return nil
+		return errors.New("not yet")
 	})
-	if err == nil {
+	if op == create {
+		t.members = slices.DeleteFunc(t.members, func(m string) bool { return failed[m] != "" })
+	}
+	return t.cell(failed)
+}
+
+// cell returns the cell of the page for the errors of members.
+func (t *trial) cell(failed map[string]string) string {
+	if len(failed) == 0 {
 		return works
 	}
 	by := map[string][]string{}
-	for _, m := range t.members {
-		if why := failed[m]; why != "" {
-			by[why] = append(by[why], m)
-		}
+	for _, m := range slices.Sorted(maps.Keys(failed)) {
+		by[failed[m]] = append(by[failed[m]], m)
 	}
+	var trouble []string
 	for _, why := range slices.Sorted(maps.Keys(by)) {
 		where := strings.Join(by[why], ", ")
 		if len(by[why]) == len(t.env.Members) {
 			where = "every member"
 		}
 		trouble = append(trouble, where+": "+why)
-	}
-	if op == create {
-		t.members = slices.DeleteFunc(t.members, func(m string) bool { return failed[m] != "" })
 	}
 	return strings.Join(trouble, "; ")
 }
