@@ -149,9 +149,10 @@ func TestChangedMidway(t *testing.T) {
 	s := begin(t)
 	s.deployments("minReadySeconds: 2, ", app, "a", "b", "c")
 	rolls := s.rolling()
-	s.apply(sip("db", `{service: db, selector: {matchLabels: {role: web}}, `+port+`, rollout: {maxConcurrent: 1}}`))
+	// The first Deployment keeps the only place until the change.
+	s.apply(sip("db", `{service: db, selector: {matchLabels: {role: web}}, `+port+`, rollout: {maxConcurrent: 1, minReadySeconds: 3600}}`))
 	s.begun(1)
-	s.patch(&refractv1beta1.ServiceInjectionPolicy{}, "db", `{"spec":{"env":[{"name":"DB_PORT","value":7000}]}}`)
+	s.patch(&refractv1beta1.ServiceInjectionPolicy{}, "db", `{"spec":{"env":[{"name":"DB_PORT","value":7000}],"rollout":{"minReadySeconds":0}}}`)
 	s.untilPolicy("db", "is rolled out", rolledOut(6))
 	for _, name := range []string{"a", "b", "c"} {
 		s.has(name, "db: db\napp: env DB_PORT=7000")
