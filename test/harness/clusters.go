@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,35 +23,82 @@ func Kept() []Topology { return []Topology{{}, {}, {Members: 3}} }
 
 // Files of kept control planes. Each group of control planes has its own folder.
 const (
-	fleetDir   = "fleet"      // The playground.
-	initialSet = "initial"    // The initial objects of each cluster.
-	leaseFile  = "lease.lock" // Locked by the process that uses the control planes.
+	fleetDir     = "fleet"         // The playground.
+	topologyFile = "topology.json" // The topology of control planes that start on demand.
+	wantedFile   = "wanted"        // Makes them start.
+	failedFile   = "failed"        // The error of a failed start.
+	initialSet   = "initial"       // The initial objects of each cluster.
+	leaseFile    = "lease.lock"    // Locked by the process that uses the control planes.
 )
 
-// Keep starts control planes in dir. Processes may use them, one after the other, if their environment has the returned
-// variable. The control planes end when stop is called, or with this process.
+// Keep keeps control planes in dir. Processes may use them, one after the other, if their environment has the returned
+// variable. They start when a process needs them for the first time, because idle control planes slow other tests down.
+// They end when stop is called, or with this process.
 func Keep(ctx context.Context, dir, assets string, all []Topology) (variable string, stop func() error, err error) {
-	kept := make([]*playground.Playground, len(all))
+	ctx, cancel := context.WithCancel(ctx)
+	var each errgroup.Group
 	stop = func() error {
-		var each errgroup.Group
-		for _, p := range kept {
-			if p != nil {
-				each.Go(p.Stop)
-			}
-		}
+		cancel()
 		return each.Wait()
 	}
-	each, ctx := errgroup.WithContext(ctx)
 	for i, t := range all {
-		each.Go(func() (err error) {
-			kept[i], err = startKept(ctx, filepath.Join(dir, strconv.Itoa(i)), assets, t)
-			return err
-		})
-	}
-	if err := each.Wait(); err != nil {
-		return "", nil, errors.Join(err, stop())
+		at := filepath.Join(dir, strconv.Itoa(i))
+		text, err := json.Marshal(t)
+		if err == nil {
+			err = errors.Join(os.MkdirAll(at, 0o700), os.WriteFile(filepath.Join(at, topologyFile), text, 0o600))
+		}
+		if err != nil {
+			return "", nil, errors.Join(err, stop())
+		}
+		each.Go(func() error { return keep(ctx, at, assets, t) })
 	}
 	return clustersVariable + "=" + dir, stop, nil
+}
+
+// keep starts control planes when a process wants them, and stops them when ctx ends.
+func keep(ctx context.Context, at, assets string, t Topology) error {
+	for !exists(filepath.Join(at, wantedFile)) {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	p, err := startKept(ctx, at, assets, t)
+	if ctx.Err() != nil && err != nil {
+		return nil // The end of ctx has stopped the start.
+	}
+	if err != nil {
+		return errors.Join(err, os.WriteFile(filepath.Join(at, failedFile), []byte(err.Error()), 0o600))
+	}
+	<-ctx.Done()
+	return p.Stop()
+}
+
+// demand has control planes started that no process has used before, and waits for them.
+func demand(ctx context.Context, at string) error {
+	if err := os.WriteFile(filepath.Join(at, wantedFile), nil, 0o600); err != nil {
+		return err
+	}
+	failed := filepath.Join(at, failedFile)
+	if err := Await(ctx, func(context.Context) error {
+		if exists(failed) || exists(filepath.Join(at, initialSet)) {
+			return nil
+		}
+		return errors.New("the control planes in " + at + " are not ready")
+	}); err != nil {
+		return err
+	}
+	if text, err := os.ReadFile(failed); err == nil {
+		return fmt.Errorf("starting control planes in %s: %s", at, text)
+	}
+	return nil
+}
+
+// exists reports whether a file exists.
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
 }
 
 // startKept starts control planes in a folder, in the layout that [take] expects.
@@ -178,7 +224,11 @@ func remember(ctx context.Context, v *playground.View, at string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(at, initialSet), text, 0o600)
+	file := filepath.Join(at, initialSet)
+	if err := os.WriteFile(file+".next", text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(file+".next", file) // Other processes never see a part of the file.
 }
 
 func everyCluster(v *playground.View) []playground.Cluster {
@@ -192,30 +242,47 @@ type loan struct {
 }
 
 // borrow returns free control planes of the topology, without the objects of earlier tests; nil if none are free. It
-// prefers control planes of `make test` to those of this process.
+// prefers control planes that run, and those of `make test` to those of this process.
 func borrow(ctx context.Context, t Topology) (*loan, error) {
+	kept := os.Getenv(clustersVariable)
 	var all []string
-	for _, dir := range []string{os.Getenv(clustersVariable), ours.folder()} {
-		if dir == "" {
-			continue
-		}
-		found, err := filepath.Glob(filepath.Join(dir, "*", fleetDir))
+	for _, dir := range []string{kept, ours.folder()} {
+		found, err := groups(dir, fleetDir)
 		if err != nil {
 			return nil, err
 		}
-		slices.Sort(found)
 		all = append(all, found...)
 	}
-	for _, fleet := range all {
-		at := filepath.Dir(fleet)
+	for _, at := range all {
 		if ours.lame(at) {
 			continue
 		}
-		s, err := playground.Find(ctx, fleet)
+		s, err := playground.Find(ctx, filepath.Join(at, fleetDir))
 		if err != nil {
 			return nil, err
 		}
-		if s == nil || !s.Ready || !suits(t, s) {
+		if s == nil || !s.Ready || !suits(t, Topology{Alike: s.Alike, OrdinaryHub: s.OrdinaryHub, Members: len(s.Members), Nodes: !s.Bare}) {
+			continue
+		}
+		l, err := take(ctx, at)
+		if l != nil || err != nil {
+			return l, err
+		}
+	}
+	waiting, err := groups(kept, topologyFile)
+	if err != nil {
+		return nil, err
+	}
+	for _, at := range waiting {
+		text, err := os.ReadFile(filepath.Join(at, topologyFile))
+		if err != nil {
+			return nil, err
+		}
+		var of Topology
+		if err := json.Unmarshal(text, &of); err != nil {
+			return nil, err
+		}
+		if exists(filepath.Join(at, wantedFile)) || !suits(t, of) {
 			continue
 		}
 		l, err := take(ctx, at)
@@ -226,13 +293,29 @@ func borrow(ctx context.Context, t Topology) (*loan, error) {
 	return nil, nil //nolint:nilnil // As the comment says.
 }
 
-// suits reports whether a playground fits the topology. A playground with members does not fit a topology without
-// members, so that it stays free for other tests.
-func suits(t Topology, s *playground.State) bool {
-	if t.Alike != s.Alike || t.OrdinaryHub != s.OrdinaryHub {
+// groups returns the folders of kept control planes in dir that have a file of this name; none if dir is empty.
+func groups(dir, file string) ([]string, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	found, err := filepath.Glob(filepath.Join(dir, "*", file))
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(found)
+	for i, path := range found {
+		found[i] = filepath.Dir(path)
+	}
+	return found, nil
+}
+
+// suits reports whether control planes of one topology fit another. Control planes with members do not fit a topology
+// without members, so that they stay free for other tests.
+func suits(t, of Topology) bool {
+	if t.Alike != of.Alike || t.OrdinaryHub != of.OrdinaryHub {
 		return false
 	}
-	return (t.Members == 0) == (len(s.Members) == 0) && t.Members <= len(s.Members) && (t.Members == 0 || t.Nodes == !s.Bare)
+	return (t.Members == 0) == (of.Members == 0) && t.Members <= of.Members && (t.Members == 0 || t.Nodes == of.Nodes)
 }
 
 // emptying is the time limit for removing the objects of earlier tests. An API server that fails to remove the objects
@@ -249,8 +332,13 @@ func take(ctx context.Context, at string) (*loan, error) {
 	if !lock(file) {
 		return nil, file.Close()
 	}
-	if _, err := os.Stat(filepath.Join(at, initialSet)); errors.Is(err, fs.ErrNotExist) {
-		return nil, file.Close()
+	if !exists(filepath.Join(at, initialSet)) {
+		if exists(filepath.Join(at, wantedFile)) || !exists(filepath.Join(at, topologyFile)) {
+			return nil, file.Close()
+		}
+		if err := demand(ctx, at); err != nil {
+			return nil, errors.Join(err, file.Close())
+		}
 	}
 	l := &loan{file: file}
 	if l.view, err = playground.Attach(ctx, filepath.Join(at, fleetDir)); err != nil {

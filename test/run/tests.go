@@ -105,9 +105,9 @@ func live(ctx context.Context, args []string) (err error) {
 	flags = append([]string{"-count=1", "-timeout=60m", fmt.Sprint("-p=", atOnce)}, flags...)
 	attacking := slices.DeleteFunc(slices.Clone(paths), func(path string) bool { return path != attacks })
 	others := slices.DeleteFunc(paths, func(path string) bool { return path == attacks })
+	err = errors.Join(err, patiently(ctx, flags, others, env))
 	// The attack tests run alone. They never run a second time: a leak that happens once is a failure.
-	err = errors.Join(err, test(ctx, flags, attacking, env))
-	return errors.Join(err, patiently(ctx, flags, others, env))
+	return errors.Join(err, test(ctx, flags, attacking, env))
 }
 
 // attacks is the package of the attack tests. It runs alone, because it and other packages would slow each other down,
@@ -135,7 +135,6 @@ func programs() (bin string, env []string, err error) {
 
 // keep starts the program that keeps control planes, and returns the environment variable that lets tests find them.
 func keep(ctx context.Context, program, dir string, env []string) (variable string, stop func() error, err error) {
-	began := time.Now()
 	cmd := exec.Command(program, dir) // The program ends, after its cleanup, when its standard input is closed.
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stderr = os.Stderr
@@ -158,7 +157,6 @@ func keep(ctx context.Context, program, dir string, env []string) (variable stri
 	if err != nil {
 		return "", nil, errors.Join(fmt.Errorf("starting control planes for all: %w", err), stop())
 	}
-	fmt.Fprintf(os.Stderr, "control planes that tests share are ready after %.1f s\n", time.Since(began).Seconds())
 	return strings.TrimSpace(line), stop, nil
 }
 
