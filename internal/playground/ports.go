@@ -22,7 +22,7 @@ const (
 func FreePorts(ctx context.Context, n int) ([]int, error) {
 	ports := make([]int, 0, n)
 	for attempt := 1; len(ports) < n; attempt++ {
-		port := firstPort + rand.IntN(lastPort-firstPort+1)
+		port := firstPort + rand.IntN(lastPort-firstPort+1) //nolint:gosec // A port is not secret.
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", fmt.Sprintf("127.0.0.1:%d", port))
 		switch {
 		case err == nil:

@@ -23,12 +23,12 @@ func Kept() []Topology { return []Topology{{}, {}, {Members: 3}} }
 
 // Files of kept control planes. Each group of control planes has its own folder.
 const (
-	fleetDir     = "fleet"         // The playground.
-	topologyFile = "topology.json" // The topology of control planes that start on demand.
-	wantedFile   = "wanted"        // Makes them start.
-	failedFile   = "failed"        // The error of a failed start.
-	initialSet   = "initial"       // The initial objects of each cluster.
-	leaseFile    = "lease.lock"    // Locked by the process that uses the control planes.
+	fleetDir   = "fleet"       // The playground.
+	futureFile = "future.json" // The state of a playground that starts on demand, as far as it is known.
+	wantedFile = "wanted"      // Makes it start.
+	failedFile = "failed"      // The error of a failed start.
+	initialSet = "initial"     // The initial objects of each cluster.
+	leaseFile  = "lease.lock"  // Locked by the process that uses the control planes.
 )
 
 // Keep keeps control planes in dir. Processes may use them, one after the other, if their environment has the returned
@@ -43,9 +43,11 @@ func Keep(ctx context.Context, dir, assets string, all []Topology) (variable str
 	}
 	for i, t := range all {
 		at := filepath.Join(dir, strconv.Itoa(i))
-		text, err := json.Marshal(t)
+		text, err := json.Marshal(playground.State{
+			Bare: !t.Nodes, Alike: t.Alike, OrdinaryHub: t.OrdinaryHub, Members: make([]playground.Cluster, t.Members),
+		})
 		if err == nil {
-			err = errors.Join(os.MkdirAll(at, 0o700), os.WriteFile(filepath.Join(at, topologyFile), text, 0o600))
+			err = errors.Join(os.MkdirAll(at, 0o700), os.WriteFile(filepath.Join(at, futureFile), text, 0o600))
 		}
 		if err != nil {
 			return "", nil, errors.Join(err, stop())
@@ -65,9 +67,6 @@ func keep(ctx context.Context, at, assets string, t Topology) error {
 		}
 	}
 	p, err := startKept(ctx, at, assets, t)
-	if ctx.Err() != nil && err != nil {
-		return nil // The end of ctx has stopped the start.
-	}
 	if err != nil {
 		return errors.Join(err, os.WriteFile(filepath.Join(at, failedFile), []byte(err.Error()), 0o600))
 	}
@@ -245,49 +244,44 @@ type loan struct {
 // prefers control planes that run, and those of `make test` to those of this process.
 func borrow(ctx context.Context, t Topology) (*loan, error) {
 	kept := os.Getenv(clustersVariable)
-	var all []string
-	for _, dir := range []string{kept, ours.folder()} {
-		found, err := groups(dir, fleetDir)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, found...)
-	}
-	for _, at := range all {
-		if ours.lame(at) {
-			continue
-		}
+	running := func(at string) (*playground.State, error) {
 		s, err := playground.Find(ctx, filepath.Join(at, fleetDir))
+		if err != nil || s == nil || !s.Ready || ours.lame(at) {
+			return nil, err
+		}
+		return s, nil
+	}
+	future := func(at string) (*playground.State, error) {
+		if exists(filepath.Join(at, wantedFile)) {
+			return nil, nil //nolint:nilnil // It has none any more.
+		}
+		text, err := os.ReadFile(filepath.Join(at, futureFile))
 		if err != nil {
 			return nil, err
 		}
-		if s == nil || !s.Ready || !suits(t, Topology{Alike: s.Alike, OrdinaryHub: s.OrdinaryHub, Members: len(s.Members), Nodes: !s.Bare}) {
-			continue
-		}
-		l, err := take(ctx, at)
-		if l != nil || err != nil {
-			return l, err
-		}
+		s := &playground.State{}
+		return s, json.Unmarshal(text, s)
 	}
-	waiting, err := groups(kept, topologyFile)
-	if err != nil {
-		return nil, err
-	}
-	for _, at := range waiting {
-		text, err := os.ReadFile(filepath.Join(at, topologyFile))
+	for _, from := range []struct {
+		dir, file string
+		state     func(at string) (*playground.State, error) // May be nil.
+	}{{kept, fleetDir, running}, {ours.folder(), fleetDir, running}, {kept, futureFile, future}} {
+		found, err := groups(from.dir, from.file)
 		if err != nil {
 			return nil, err
 		}
-		var of Topology
-		if err := json.Unmarshal(text, &of); err != nil {
-			return nil, err
-		}
-		if exists(filepath.Join(at, wantedFile)) || !suits(t, of) {
-			continue
-		}
-		l, err := take(ctx, at)
-		if l != nil || err != nil {
-			return l, err
+		for _, at := range found {
+			s, err := from.state(at)
+			if err != nil {
+				return nil, err
+			}
+			if s == nil || !suits(t, s) {
+				continue
+			}
+			l, err := take(ctx, at)
+			if l != nil || err != nil {
+				return l, err
+			}
 		}
 	}
 	return nil, nil //nolint:nilnil // As the comment says.
@@ -309,13 +303,13 @@ func groups(dir, file string) ([]string, error) {
 	return found, nil
 }
 
-// suits reports whether control planes of one topology fit another. Control planes with members do not fit a topology
-// without members, so that they stay free for other tests.
-func suits(t, of Topology) bool {
-	if t.Alike != of.Alike || t.OrdinaryHub != of.OrdinaryHub {
+// suits reports whether a playground fits the topology. A playground with members does not fit a topology without
+// members, so that it stays free for other tests.
+func suits(t Topology, s *playground.State) bool {
+	if t.Alike != s.Alike || t.OrdinaryHub != s.OrdinaryHub {
 		return false
 	}
-	return (t.Members == 0) == (of.Members == 0) && t.Members <= of.Members && (t.Members == 0 || t.Nodes == of.Nodes)
+	return (t.Members == 0) == (len(s.Members) == 0) && t.Members <= len(s.Members) && (t.Members == 0 || t.Nodes == !s.Bare)
 }
 
 // emptying is the time limit for removing the objects of earlier tests. An API server that fails to remove the objects
@@ -333,7 +327,7 @@ func take(ctx context.Context, at string) (*loan, error) {
 		return nil, file.Close()
 	}
 	if !exists(filepath.Join(at, initialSet)) {
-		if exists(filepath.Join(at, wantedFile)) || !exists(filepath.Join(at, topologyFile)) {
+		if exists(filepath.Join(at, wantedFile)) || !exists(filepath.Join(at, futureFile)) {
 			return nil, file.Close()
 		}
 		if err := demand(ctx, at); err != nil {
