@@ -139,7 +139,7 @@ func (c *cluster) controllersComponent() component {
 	if c.role == hub && !c.runsPods() {
 		controllers = hubControllers
 	}
-	return component{name: "kube-controller-manager", rank: rankClient, args: []string{
+	args := []string{
 		"--kubeconfig=" + controllersConfig,
 		"--controllers=" + strings.Join(controllers, ","),
 		"--use-service-account-credentials", // Each controller has its own account, as in a real cluster.
@@ -152,7 +152,13 @@ func (c *cluster) controllersComponent() component {
 		"--profiling=false",
 		"--kube-api-qps=200", // The default is low, to protect a busy API server.
 		"--kube-api-burst=400",
-	}}
+	}
+	if c.role == full {
+		// After an outage of the API server, the controllers would mark the Pods of silent Nodes as not ready. A kubelet
+		// would correct that; kwok does not.
+		args = append(args, "--node-monitor-grace-period=24h")
+	}
+	return component{name: "kube-controller-manager", rank: rankClient, args: args}
 }
 
 func (c *cluster) schedulerComponent() component {

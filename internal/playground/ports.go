@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// Ports for servers are below those that operating systems give to outgoing connections. A server that restarts thus
-// finds its port free.
+// Ports for servers are below those that operating systems give to outgoing connections, so that a server that restarts
+// finds its port free. They are above those of kubelets and kube-proxies.
 const (
-	firstPort = 10000
+	firstPort = 11000
 	lastPort  = 29999
 )
 
-// FreePorts returns n different free ports of 127.0.0.1 from 10000 to 29999. Another process may use them before the
+// FreePorts returns n different free ports of 127.0.0.1 from 11000 to 29999. Another process may use them before the
 // caller does. It returns an error if a port is not free after 1,000
 // attempts.
 func FreePorts(ctx context.Context, n int) ([]int, error) {
