@@ -17,8 +17,7 @@ const (
 )
 
 // FreePorts returns n different free ports of 127.0.0.1 from 11000 to 29999. Another process may use them before the
-// caller does. It returns an error if a port is not free after 1,000
-// attempts.
+// caller does. It returns an error after 1,000 attempts.
 func FreePorts(ctx context.Context, n int) ([]int, error) {
 	ports := make([]int, 0, n)
 	for attempt := 1; len(ports) < n; attempt++ {

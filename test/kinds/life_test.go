@@ -478,7 +478,7 @@ func (t *trial) await(ctx context.Context, op, before string, is func(context.Co
 				now[m] = plain(err.Error())
 			}
 		}
-		if ctx.Err() == nil || len(failed) == 0 { // A later failure may only mean that the context has ended.
+		if ctx.Err() == nil || len(failed) == 0 || len(now) == 0 { // A later failure may only mean that the context has ended.
 			failed = now
 		}
 		if len(now) == 0 || time.Since(began) >= settling && t.cell(now) == before {

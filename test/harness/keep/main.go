@@ -1,6 +1,5 @@
 // Command keep keeps control planes for tests: see harness.Keep. It prints an environment variable that lets tests find
-// them. It stops them when its standard input ends, or on an interrupt. All files are in the
-// folder of its argument.
+// them. It stops them when its standard input ends, or on an interrupt. All files are in the folder of its argument.
 package main
 
 import (
